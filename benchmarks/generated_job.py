@@ -122,9 +122,9 @@ def _steps(chance: random.Random, end: float, steps: int, rate: float) -> list[d
     return events
 
 
-def _copy(way: str, size: int, start: float, duration: float, correlation: int) -> dict[str, Any]:
+def _copy(direction: str, size: int, start: float, duration: float, correlation: int) -> dict[str, Any]:
     return _event(
-        "gpu_memcpy", f"Memcpy {way}", start, duration, stream=20, correlation=correlation, bytes=size
+        "gpu_memcpy", f"Memcpy {direction}", start, duration, stream=20, correlation=correlation, bytes=size
     )
 
 

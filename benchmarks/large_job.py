@@ -36,9 +36,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--operations", type=int, default=100_000)
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as scratch:
-        each = write_job(Path(scratch), options.ranks, options.operations)
+        rank = write_job(Path(scratch), options.ranks, options.operations)
         print(
-            f"{options.ranks:,} simulated ranks of {each['operations']:,} operations, {each['events']:,} events each"
+            f"{options.ranks:,} simulated ranks of {rank['operations']:,} operations, {rank['events']:,} events each"
         )
         rows = [
             {"command": name, **measured(["busfare", *command.split(), scratch, "--json"])}
@@ -54,7 +54,7 @@ def main(arguments: list[str] | None = None) -> int:
     reported = rows[0]
     met = reported["seconds"] < GOAL_S and reported["peak_bytes"] < GOAL_BYTES
     print(f"report: goal < {GOAL_S:.0f} s, < {GOAL_BYTES / 1e9:.0f} GB: {'met' if met else 'MISSED'}")
-    write(options, "large_job", {"of_each_rank": each, "commands": rows})
+    write(options, "large_job", {"of_each_rank": rank, "commands": rows})
     return 0
 
 
@@ -64,18 +64,20 @@ def write_job(folder: Path, ranks: int, operations: int) -> dict[str, int]:
     folder_of_real = unpacked("jobs-h200-x2") / JOB
     real = [json.loads((folder_of_real / f"rank{rank}.json").read_bytes()) for rank in (0, 1)]
     events = [trace.pop("traceEvents") for trace in real]
-    begin = min(event["ts"] for own in events for event in own)
-    span = max(event["ts"] + event["dur"] for own in events for event in own) - begin + 100
+    begin = min(event["ts"] for recorded in events for event in recorded)
+    span = max(event["ts"] + event["dur"] for recorded in events for event in recorded) - begin + 100
     times = -(-operations // sum(event["cat"] in WORK for event in events[0]))
     named = str(list(range(ranks))) if ranks <= 30 else f"[0, 1, 2, 3, 4, 5, 6, 7, ..., {ranks - 1}]"
     bodies = []
     for body in range(BODIES):
-        own = events[body % 2]
-        most = max(event["args"].get("correlation", 0) for event in own) + 1
+        recorded = events[body % 2]
+        most = max(event["args"].get("correlation", 0) for event in recorded) + 1
         again = (
-            repeated(event, turn, span, most, {"Group size": ranks, "Process Group Ranks": named}, chance)
-            for turn in range(times)
-            for event in own
+            repeated(
+                event, repetition, span, most, {"Group size": ranks, "Process Group Ranks": named}, chance
+            )
+            for repetition in range(times)
+            for event in recorded
         )
         bodies.append(gzip.compress(("," + ",".join(map(json.dumps, again)) + "]}").encode(), 1, mtime=0))
     for rank in range(ranks):
@@ -92,12 +94,17 @@ def write_job(folder: Path, ranks: int, operations: int) -> dict[str, int]:
 
 
 def repeated(
-    event: dict[str, Any], turn: int, span: float, most: int, group: dict[str, Any], chance: random.Random
+    event: dict[str, Any],
+    repetition: int,
+    span: float,
+    most: int,
+    group: dict[str, Any],
+    chance: random.Random,
 ) -> dict[str, Any]:
     arguments = dict(event["args"])
     if "correlation" in arguments:
-        arguments["correlation"] += turn * most
-    start, length = event["ts"] + turn * span, event["dur"]
+        arguments["correlation"] += repetition * most
+    start, length = event["ts"] + repetition * span, event["dur"]
     if "Collective name" in arguments:
         arguments |= group
         early = chance.random()

@@ -34,16 +34,16 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     steps = [size for power in range(4, 9) for size in (10**power, 3 * 10**power, 5 * 10**power)]
     sizes = [*(size for size in steps if 2 * size < options.most), options.most]
-    found = {
+    measured = {
         rows: measure_alone([sys.executable, "-c", REPORT, str(export_of(rows))], options.runs)
         for rows in sizes
     }
     print(f"{'rows':>12}{'processor s':>13}{'wall s':>9}{'peak MB':>9}")
-    for rows, times in found.items():
+    for rows, times in measured.items():
         print(
             f"{rows:12,}{_middle(times.processor):13.3f}{_middle(times.wall):9.3f}{_middle(times.memory) / 1e6:9.0f}"
         )
-    for name, part in _groups(found).items():
+    for name, part in _groups(measured).items():
         for what, values, unit in (
             ("processor seconds", [_middle(t.processor) for t in part.values()], "s"),
             ("peak memory", [_middle(t.memory) / 1e9 for t in part.values()], "GB"),
@@ -58,17 +58,17 @@ def main(arguments: list[str] | None = None) -> int:
                 f"{name}, {what}: {start:.3f} {unit} + {slope * 1e6:.4f} {unit} a million rows, no point further off "
                 f"than {worst:.0%}{argued}"
             )
-    write(options, "linear", {"report": {str(rows): times.raw() for rows, times in found.items()}})
+    write(options, "linear", {"report": {str(rows): times.raw() for rows, times in measured.items()}})
     if options.svg:
-        options.svg.write_text(_drawn(found), encoding="utf-8")
+        options.svg.write_text(_drawn(measured), encoding="utf-8")
     return 0
 
 
-def _groups(found: dict[int, Times]) -> dict[str, dict[int, Times]]:
+def _groups(measured: dict[int, Times]) -> dict[str, dict[int, Times]]:
     """Those that are replayed and those that are not, where they are enough for a line."""
     groups = {
-        "replayed": {rows: times for rows, times in found.items() if rows <= REPLAYED_ROWS},
-        "not replayed": {rows: times for rows, times in found.items() if rows > REPLAYED_ROWS},
+        "replayed": {rows: times for rows, times in measured.items() if rows <= REPLAYED_ROWS},
+        "not replayed": {rows: times for rows, times in measured.items() if rows > REPLAYED_ROWS},
     }
     return {name: part for name, part in groups.items() if len(part) >= LEAST_POINTS}
 
@@ -84,15 +84,17 @@ def _middle(values: list[float] | list[int]) -> float:
     return float(statistics.median(values))
 
 
-def _drawn(found: dict[int, Times]) -> str:
+def _drawn(measured: dict[int, Times]) -> str:
     """Both against rows, with their lines, in the style of report pages; longer traces than the mark are not replayed."""
     lines = []
     for name, value_of, colour in (
         ("processor seconds", lambda t: _middle(t.processor), "#1f6fb2"),
         ("peak memory, GB", lambda t: _middle(t.memory) / 1e9, "#b2501f"),
     ):
-        lines.append(Line(name, colour, [*found], [value_of(times) for times in found.values()], apart=True))
-        for group, part in _groups(found).items():
+        lines.append(
+            Line(name, colour, [*measured], [value_of(times) for times in measured.values()], apart=True)
+        )
+        for group, part in _groups(measured).items():
             start, slope, _ = fitted([*part], [value_of(times) for times in part.values()])
             ends = np.geomspace(min(part), ARGUED if min(part) > REPLAYED_ROWS else REPLAYED_ROWS, 20)
             lines.append(Line(f"fitted, {group}", colour, [*ends], [*(start + slope * ends)], predicted=True))

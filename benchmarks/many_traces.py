@@ -61,13 +61,13 @@ def main(arguments: list[str] | None = None) -> int:
 
         kept = Path(scratch) / "kept"
         expected = _result(run_job([folder], None, Report(jobs=2, resume=kept), _Quiet(), advised))
-        found = json.loads(expected)
-        assert found["slowest"]["rank"] == planted.slow_rank, found["slowest"]
-        assert {link["rank"] for link in found["link_health"]["slow"]} == {planted.half_rate_rank}
-        assert found["traces"]["failed"] == len(planted.damaged)
+        summary = json.loads(expected)
+        assert summary["slowest"]["rank"] == planted.slow_rank, summary["slowest"]
+        assert {link["rank"] for link in summary["link_health"]["slow"]} == {planted.half_rate_rank}
+        assert summary["traces"]["failed"] == len(planted.damaged)
         print("the slow rank, the link at half its rate and the damaged files are found")
 
-        turns = [_turn(folder, expected) for _ in range(options.runs)]
+        turns = [_compared(folder, expected) for _ in range(options.runs)]
         _show(turns)
         memory = _memory(folder, kept)
         kills = _kills(folder, expected, options.kills)
@@ -116,9 +116,9 @@ def _hold_to(core: int) -> None:
     os.sched_setaffinity(0, {core})
 
 
-def _turn(folder: Path, expected: bytes) -> dict[str, Any]:
+def _compared(folder: Path, expected: bytes) -> dict[str, Any]:
     """Seconds of the whole job by one worker and by two, one after the other."""
-    turn: dict[str, Any] = {}
+    comparison: dict[str, Any] = {}
     for workers in (1, 2):
         with _cluster(workers, folder) as cluster:
             load, before = os.getloadavg()[0], _processor_seconds(cluster)
@@ -127,16 +127,18 @@ def _turn(folder: Path, expected: bytes) -> dict[str, Any]:
             seconds = time.perf_counter() - begun
             spent = [after - first for first, after in zip(before, _processor_seconds(cluster), strict=True)]
             assert _result(job) == expected
-            turn[str(workers)] = {
+            comparison[str(workers)] = {
                 "seconds": seconds,
                 "load_before": load,
                 "workers_processor_seconds": spent,
             }
-    one, two = turn["1"], turn["2"]
-    turn["ratio"] = one["seconds"] / two["seconds"]
+    single, double = comparison["1"], comparison["2"]
+    comparison["ratio"] = single["seconds"] / double["seconds"]
     # What a machine with nothing else to do would show, if workers never waited for the scheduler.
-    turn["processor_ratio"] = one["workers_processor_seconds"][0] / max(two["workers_processor_seconds"])
-    return turn
+    comparison["processor_ratio"] = single["workers_processor_seconds"][0] / max(
+        double["workers_processor_seconds"]
+    )
+    return comparison
 
 
 def _processor_seconds(cluster: Any) -> list[float]:
@@ -152,15 +154,15 @@ def _show(turns: list[dict[str, Any]]) -> None:
     print(
         f"\n{'':12}{'one worker':>14}{'two workers':>14}{'ratio':>9}{'by processor':>15}{'load before':>16}"
     )
-    for number, turn in enumerate(turns, 1):
-        one, two = turn["1"], turn["2"]
-        loads = f"{one['load_before']:.1f}, {two['load_before']:.1f}"
+    for number, comparison in enumerate(turns, 1):
+        single, double = comparison["1"], comparison["2"]
+        loads = f"{single['load_before']:.1f}, {double['load_before']:.1f}"
         print(
-            f"turn {number:<7}{one['seconds']:12.1f} s{two['seconds']:12.1f} s{turn['ratio']:8.2f}×"
-            f"{turn['processor_ratio']:14.2f}×{loads:>16}"
+            f"turn {number:<7}{single['seconds']:12.1f} s{double['seconds']:12.1f} s{comparison['ratio']:8.2f}×"
+            f"{comparison['processor_ratio']:14.2f}×{loads:>16}"
         )
     for name, what in (("ratio", "wall"), ("processor_ratio", "processor")):
-        ratios = [turn[name] for turn in turns]
+        ratios = [comparison[name] for comparison in turns]
         print(
             f"median ratio by {what} time {statistics.median(ratios):.2f}× ({min(ratios):.2f} – {max(ratios):.2f}), "
             f"goal {GOAL:.1f}×"

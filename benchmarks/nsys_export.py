@@ -61,7 +61,7 @@ COLUMNS: dict[str, dict[str, Any]] = {
     | {"callchainId": None},
 }
 #: Called beside launches and copies, with how often, in thousandths.
-OTHER_CALLS = {
+REMAINING_CALLS = {
     "cudaStreamIsCapturing_v10000": 300,
     "cudaMemsetAsync_v3020": 220,
     "cudaEventRecord_v3020": 180,
@@ -139,7 +139,7 @@ def _small_tables(database: sqlite3.Connection, shape: str) -> None:
 
 
 def _call_names() -> list[str]:
-    return [*LAUNCHES, *{row[5] for row in COPIED}, *OTHER_CALLS]
+    return [*LAUNCHES, *{row[5] for row in COPIED}, *REMAINING_CALLS]
 
 
 def _strings(shape: str) -> Iterator[tuple[int, str]]:
@@ -183,8 +183,8 @@ def _columns(table: str, first: int, count: int, shape: str) -> dict[str, Number
     dice = np.random.default_rng([7, first])
     number = np.arange(first, first + count, dtype=np.int64)
     # 8 launches, 4 copies and 3 others in every 15, shuffled the same way everywhere.
-    turn = (number * 7 + number // 15) % 15
-    launch, copy = turn < 8, (turn >= 8) & (turn < 12)
+    position = (number * 7 + number // 15) % 15
+    launch, copy = position < 8, (position >= 8) & (position < 12)
     side = number % PROCESSES.get(shape, 2)  # which of the processes
     start = 60_111_000_000 + number * CALL_EVERY_NS + dice.integers(0, 900, count)
     correlation = FIRST_CORRELATION + number // PROCESSES.get(shape, 2)
@@ -223,14 +223,14 @@ def _calls(
     """Names, and in `end` how long they take."""
     count, ids = len(launch), {name: 1_364_000 + i for i, name in enumerate(sorted(_call_names()))}
     launches = np.array(LAUNCHES)[dice.choice(3, count, p=[0.85, 0.1, 0.05])]
-    weights = np.array([*OTHER_CALLS.values()]) / sum(OTHER_CALLS.values())
-    others = np.array([*OTHER_CALLS])[dice.choice(len(weights), count, p=weights)]
-    name = np.where(launch, launches, np.where(copy, copies, others))
+    weights = np.array([*REMAINING_CALLS.values()]) / sum(REMAINING_CALLS.values())
+    remaining = np.array([*REMAINING_CALLS])[dice.choice(len(weights), count, p=weights)]
+    name = np.where(launch, launches, np.where(copy, copies, remaining))
     names, which = np.unique(name, return_inverse=True)
     return {
         "end": dice.lognormal(8.0, 0.5, count).astype(np.int64).clip(300, 3_900),
         "eventClass": (name == "cuLaunchKernelEx").astype(np.int64),
-        "nameId": np.array([ids[str(one)] for one in names])[which],
+        "nameId": np.array([ids[str(text)] for text in names])[which],
     }
 
 

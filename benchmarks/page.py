@@ -152,13 +152,13 @@ def _shown(text: str) -> dict[str, Any]:
             assert browser.stderr is not None
             end = time.monotonic() + LONGEST_SECONDS
             for line in browser.stderr:
-                found = re.search(r"RESULT(.*)END", line)
-                if found or time.monotonic() > end:
+                match = re.search(r"RESULT(.*)END", line)
+                if match or time.monotonic() > end:
                     browser.terminate()
                     break
-    if not found:
+    if not match:
         raise SystemExit("the page did not come to its end")
-    return json.loads(found[1])
+    return json.loads(match[1])
 
 
 if __name__ == "__main__":

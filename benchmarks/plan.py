@@ -21,16 +21,17 @@ from benchmarks.runs import options_of, timed, write
 from busfare.answers.plan import answer_plan
 from busfare.questions import Plan
 
-ONE = {"h2d": "336MB", "d2h": "504MB", "kernel": "12ms", "node": "h100-sxm", "levels": "42"}
+KERNEL_PLAN = {"h2d": "336MB", "d2h": "504MB", "kernel": "12ms", "node": "h100-sxm", "levels": "42"}
 QUESTIONS = {
-    "one kernel": ONE,
-    "one kernel, six nodes, swept": ONE
+    "one kernel": KERNEL_PLAN,
+    "one kernel, six nodes, swept": KERNEL_PLAN
     | {"to": ["gh200", "dgx-a100", "v100-pcie", "k20", "mi250x", "pcie:6x16"], "sweep": "link"},
-    "unequal chunks, by the schedule": ONE | {"levels": None, "chunks": "1,2,3,4,4,4,3,2,1", "queues": "4"},
-    "calls of 4 us, by the schedule": ONE | {"levels": None, "launch": "4us"},
-    "pageable, hardware queues": ONE | {"memory": "pageable", "queues": "8"},
+    "unequal chunks, by the schedule": KERNEL_PLAN
+    | {"levels": None, "chunks": "1,2,3,4,4,4,3,2,1", "queues": "4"},
+    "calls of 4 us, by the schedule": KERNEL_PLAN | {"levels": None, "launch": "4us"},
+    "pageable, hardware queues": KERNEL_PLAN | {"memory": "pageable", "queues": "8"},
 }
-ONE_GOAL, FILE_GOAL = 0.050, 2.0
+PLAN_GOAL, FILE_GOAL = 0.050, 2.0
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -39,9 +40,11 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     print(f"{'':36}{'median wall':>12}{'fastest':>10}{'processor':>11}{'goal':>9}   goal / median")
     times = {}
-    for name, said in QUESTIONS.items():
-        times[name] = timed(lambda said=said: msgspec.json.encode(answer_plan(Plan.of(**said))), options.runs)
-        _show(name, times[name], ONE_GOAL)
+    for name, question in QUESTIONS.items():
+        times[name] = timed(
+            lambda question=question: msgspec.json.encode(answer_plan(Plan.of(**question))), options.runs
+        )
+        _show(name, times[name], PLAN_GOAL)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "kernels.toml"
         file.write_text(_kernels(options.kernels), encoding="utf-8")

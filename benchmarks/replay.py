@@ -35,13 +35,13 @@ SIZES = (100_000, 1_000_000, 4_000_000)
 SIMPY_OPERATIONS = 20_000
 GOAL = 10e6
 STREAMS, SYNCHRONISE_EVERY, ENGINES, ON_ENGINE_EVERY = 4, 64, 2, 8
-GAP, OWN, LAUNCH_LAG, ORDER_LAG, WAKE_UP = 1000, 3000, 4000, 1000, 2000
+GAP, CALL, LAUNCH_LAG, ORDER_LAG, WAKE_UP = 1000, 3000, 4000, 1000, 2000
 
 SIMPY = """
 import sys, time
 import simpy
 
-count, streams, every, engines, on_engine, GAP, OWN, LAUNCH, ORDER, WAKE_UP = map(int, sys.argv[1:])
+count, streams, every, engines, on_engine, GAP, CALL, LAUNCH, ORDER, WAKE_UP = map(int, sys.argv[1:])
 
 
 def run():
@@ -80,14 +80,14 @@ def run():
             done = env.event()
             env.process(operation(row, last[stream], done))
             last[stream] = done
-            yield env.timeout(OWN)
+            yield env.timeout(CALL)
             if row % every == every - 1:
                 yield env.timeout(GAP)
                 begun = env.now
                 waiting = [event for event in last if event is not None and not event.processed]
                 yield env.all_of(waiting)
                 ends = max(event.value for event in last if event is not None) + WAKE_UP
-                yield env.timeout(max(begun + OWN, ends) - env.now)
+                yield env.timeout(max(begun + CALL, ends) - env.now)
 
     env.process(host())
     env.run()
@@ -200,7 +200,7 @@ def _columns(count: int) -> dict[str, np.ndarray[Any, Any]]:
         count,
         STREAMS,
         call_gap=np.full(calls, GAP),
-        call_own=np.full(calls, OWN),
+        call_own=np.full(calls, CALL),
         call_wait=np.where(waits, WAIT["device"], WAIT["none"]),
         call_wait_key=np.zeros(calls),
         call_wait_lag=np.full(calls, WAKE_UP),
@@ -219,7 +219,7 @@ def _columns(count: int) -> dict[str, np.ndarray[Any, Any]]:
 def _simpy(python: Path) -> list[tuple[float, float, int]]:
     shape = (
         SIMPY_OPERATIONS, STREAMS, SYNCHRONISE_EVERY, ENGINES, ON_ENGINE_EVERY,
-        GAP, OWN, LAUNCH_LAG, ORDER_LAG, WAKE_UP,
+        GAP, CALL, LAUNCH_LAG, ORDER_LAG, WAKE_UP,
     )  # fmt: skip
     done = subprocess.run([python, "-c", SIMPY, *map(str, shape)], capture_output=True, text=True, check=True)
     lines = [line.split() for line in done.stdout.splitlines()]

@@ -69,10 +69,10 @@ READ = """
 import json, sys, time
 from busfare.trace import read
 from busfare.trace.readers.tables import SqliteTables
-asked = []
+requested = []
 read_columns = SqliteTables._read
 def noted(self, table, present):
-    asked.append([table, sorted(present)])
+    requested.append([table, sorted(present)])
     return read_columns(self, table, present)
 SqliteTables._read = noted
 begun, processor = time.perf_counter(), time.process_time()
@@ -80,7 +80,7 @@ kept = read(sys.argv[1])
 print(time.perf_counter() - begun, time.process_time() - processor)
 expected = [[table, sorted(columns)] for table, columns, _ in json.loads(sys.argv[2])]
 large = [table for table, _ in expected]
-assert sorted(one for one in asked if one[0] in large) == sorted(expected), asked
+assert sorted(row for row in requested if row[0] in large) == sorted(expected), requested
 """
 OF_RIVALS = """
 import json, sys, time
@@ -202,7 +202,7 @@ def export_of(rows: int, interleaved: bool = False, shape: str = "ordinary") -> 
 
 def queries_of(file: Path) -> tuple[list[tuple[str, list[str], int]], list[str]]:
     """Table, columns and rows of what a report of a large export looks at, and the same as queries."""
-    asked: dict[str, list[str]] = {
+    wanted: dict[str, list[str]] = {
         STRINGS: ["id", "value"],
         of_nsys.CALLS_TABLE: [*of_nsys.CALL_COLUMNS],
         of_nsys.KERNELS: [*of_nsys.OF_OPERATIONS, "demangledName"],
@@ -211,7 +211,7 @@ def queries_of(file: Path) -> tuple[list[tuple[str, list[str], int]], list[str]]
     with closing(sqlite3.connect(file)) as database:
         reads = [
             (table, columns, int(database.execute(f"SELECT count(*) FROM {table}").fetchone()[0]))
-            for table, columns in asked.items()
+            for table, columns in wanted.items()
         ]
     quoted = [", ".join(f'"{name}"' for name in columns) for _, columns, _ in reads]
     return reads, [f"SELECT {names} FROM {table}" for names, (table, _, _) in zip(quoted, reads, strict=True)]
@@ -253,12 +253,12 @@ def measure(
         rival = rival_python("rivals-sqlite", *PACKAGES)
         sides |= {name: [rival, "-c", OF_RIVALS, name, file, text] for name in rivals}
     times = {name: Times() for name in sides}
-    for turn in range(runs + 1):
+    for round_ in range(runs + 1):
         for name, command in sides.items():
             if at_hand:
                 subprocess.run([python, "-c", TOUCH, str(at_hand)], check=True)
             taken = _run([str(part) for part in command], inside=name != "busfare report, command")
-            if turn:
+            if round_:
                 times[name].add(*taken)
     return times
 
@@ -266,9 +266,9 @@ def measure(
 def measure_alone(command: list[str], runs: int) -> Times:
     """One side, which times its inside, after one run that warms the page cache up."""
     times = Times()
-    for turn in range(runs + 1):
+    for round_ in range(runs + 1):
         taken = _run(command, inside=True)
-        if turn:
+        if round_:
             times.add(*taken)
     return times
 
@@ -278,17 +278,17 @@ def _run(command: list[str], inside: bool) -> tuple[float, float, int]:
     begun = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
-    said = process.stdout.read()
+    printed = process.stdout.read()
     _, status, used = os.wait4(process.pid, 0)
     wall = time.perf_counter() - begun
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         raise subprocess.CalledProcessError(process.returncode, command[:2])
     processor = used.ru_utime + used.ru_stime
-    if inside and len(said.split()) == 2:
-        wall, processor = (float(word) for word in said.split())
+    if inside and len(printed.split()) == 2:
+        wall, processor = (float(word) for word in printed.split())
     elif inside:  # a line a query
-        wall = sum(float(line.split()[0]) for line in said.splitlines())
+        wall = sum(float(line.split()[0]) for line in printed.splitlines())
     return wall, processor, used.ru_maxrss * 1024
 
 

@@ -62,13 +62,13 @@ int run(const Options& options, const nas::CommonOptions& common) {
 
     std::vector<double> ours, theirs;
     for (int round = -1; round < rounds; ++round) {
-        const double mine =
+        const double our_seconds =
             round_seconds([&] { transform->run({size.nz, size.ny, size.nx, -1, false, 0, false}); });
         fill(reinterpret_cast<Point*>(data), slab);
-        const double other = round_seconds([&] { fftw_execute(plan); });
+        const double fftw_seconds = round_seconds([&] { fftw_execute(plan); });
         if (round < 0) continue;
-        ours.push_back(mine);
-        theirs.push_back(other);
+        ours.push_back(our_seconds);
+        theirs.push_back(fftw_seconds);
     }
     if (team.node().world_rank() == 0) {
         nas::Json json = nas::result_header("busfare.hybrid.against_fftw_mpi/1", team);
@@ -86,12 +86,12 @@ int run(const Options& options, const nas::CommonOptions& common) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    Options own;
+    Options options;
     return nas::run_program(
         argc, argv,
         [&](CLI::App& app) {
-            app.add_option("--class", own.size, "size of the transform");
-            app.add_option("--rounds", own.rounds, "timed rounds");
+            app.add_option("--class", options.size, "size of the transform");
+            app.add_option("--rounds", options.rounds, "timed rounds");
         },
-        [&](const nas::CommonOptions& common) { return run(own, common); });
+        [&](const nas::CommonOptions& common) { return run(options, common); });
 }

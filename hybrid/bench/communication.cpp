@@ -53,15 +53,16 @@ class Bench {
     Json tiny_tasks() {
         constexpr int count = 400;
         Json json;
-        json["copy_64_bytes_seconds"] = each(count, [&](int n) { copies(n, 64, true, true); });
-        json["kernel_seconds"] = each(count, [&](int n) { kernels(n); });
+        json["copy_64_bytes_seconds"] =
+            seconds_per_operation(count, [&](int n) { copies(n, 64, true, true); });
+        json["kernel_seconds"] = seconds_per_operation(count, [&](int n) { kernels(n); });
         return json;
     }
 
   private:
     /// Seconds that one of `count` operations takes this rank, all ranks working; the median of several
     /// rounds.
-    double each(int count, const std::function<void(int)>& work) {
+    double seconds_per_operation(int count, const std::function<void(int)>& work) {
         std::vector<double> seconds;
         for (int round = -1; round < 5; ++round) {
             MPI_Barrier(node_.world());
@@ -76,7 +77,7 @@ class Bench {
 
     Json row(const std::string& path, std::size_t bytes, int count, const std::function<void(int)>& work) {
         Json json;
-        const double alone = each(1, work), flooded = each(count, work);
+        const double alone = seconds_per_operation(1, work), flooded = seconds_per_operation(count, work);
         json["path"] = path;
         json["bytes"] = bytes;
         json["seconds"] = alone;
@@ -88,9 +89,9 @@ class Bench {
         return {{node_.local_rank_of(world_rank), offset}, bytes, device_, bytes, bytes, 1};
     }
     /// A flood goes round a few streams, as the benchmarks' tasks do.
-    funnel::Task on_stream(int turn) const {
+    funnel::Task on_stream(int number) const {
         funnel::Task task;
-        task.stream = static_cast<std::uint32_t>(turn % 3);
+        task.stream = static_cast<std::uint32_t>(number % 3);
         return task;
     }
 

@@ -92,18 +92,18 @@ CopyRows copies_by_size(cudaStream_t stream, char* device, char* pinned, char* p
             std::vector<bench::CopyTimes> times;
             for (std::size_t bytes = 1; bytes <= most; bytes *= 8) {
                 char* host = pin ? pinned : pageable;
-                const auto one = [&] {
+                const auto copy_once = [&] {
                     check(in ? cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream)
                              : cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream),
                           "copy");
                 };
                 const bool large = bytes > (8u << 20);
                 const double alone = host_seconds(large ? 7 : 31, [&] {
-                    one();
+                    copy_once();
                     check(cudaStreamSynchronize(stream), "copy");
                 });
                 const double flooded = host_seconds(large ? 3 : 9, [&] {
-                    for (int i = 0; i < train; ++i) one();
+                    for (int i = 0; i < train; ++i) copy_once();
                     check(cudaStreamSynchronize(stream), "copies");
                 });
                 times.push_back({static_cast<double>(bytes), alone, flooded, train});
@@ -128,24 +128,24 @@ CopyRows copies_by_size(cudaStream_t stream, char* device, char* pinned, char* p
 }
 
 /// Bytes per second each way when both directions run at once, in chunks on several streams as FT moves them.
-Json both_directions(char* device, char* pinned, std::size_t total, std::size_t chunk, std::size_t run) {
+Json duplex(char* device, char* pinned, std::size_t total, std::size_t chunk, std::size_t run) {
     constexpr int streams = 6;
     std::vector<cudaStream_t> stream(streams);
     for (auto& s : stream) check(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking), "stream");
     const std::size_t rows = chunk / run;
     const auto move = [&](bool in, bool out) {
         return host_seconds(3, [&] {
-            for (std::size_t at = 0, turn = 0; at + chunk <= total; at += chunk, ++turn) {
+            for (std::size_t at = 0, number = 0; at + chunk <= total; at += chunk, ++number) {
                 // Rows lie `4 · run` apart in host memory, as blocks of four ranks do.
                 const std::size_t pitch = run == chunk ? run : 4 * run;
                 char* host = pinned + (run == chunk ? at : at % (total / 4));
                 if (in)
                     check(cudaMemcpy2DAsync(device + at, run, host, pitch, run, rows, cudaMemcpyHostToDevice,
-                                            stream[turn % 3]),
+                                            stream[number % 3]),
                           "copy");
                 if (out)
                     check(cudaMemcpy2DAsync(host + total, pitch, device + total + at, run, run, rows,
-                                            cudaMemcpyDeviceToHost, stream[3 + turn % 3]),
+                                            cudaMemcpyDeviceToHost, stream[3 + number % 3]),
                           "copy");
             }
             check(cudaDeviceSynchronize(), "copies");
@@ -165,32 +165,32 @@ Json both_directions(char* device, char* pinned, std::size_t total, std::size_t 
 /// Bytes per second each way of each GPU when all `gpus` copy both ways at once: of the slowest.
 Json all_at_once(int gpus) {
     constexpr std::size_t total = 256u << 20, chunk = 8u << 20;
-    struct Own {
+    struct GpuBuffers {
         char *device = nullptr, *pinned = nullptr;
         cudaStream_t in = nullptr, out = nullptr;
     };
-    std::vector<Own> all(static_cast<std::size_t>(gpus));
+    std::vector<GpuBuffers> all(static_cast<std::size_t>(gpus));
     for (int gpu = 0; gpu < gpus; ++gpu) {
-        Own& own = all[static_cast<std::size_t>(gpu)];
+        GpuBuffers& buffers = all[static_cast<std::size_t>(gpu)];
         check(cudaSetDevice(gpu), "device");
-        check(cudaMalloc(&own.device, 2 * total), "device memory");
-        check(cudaMemset(own.device, 0x11, 2 * total), "device memory");
-        check(cudaMallocHost(&own.pinned, 2 * total), "pinned memory");
-        std::fill_n(own.pinned, 2 * total, static_cast<char>(0x22));
-        check(cudaStreamCreateWithFlags(&own.in, cudaStreamNonBlocking), "stream");
-        check(cudaStreamCreateWithFlags(&own.out, cudaStreamNonBlocking), "stream");
+        check(cudaMalloc(&buffers.device, 2 * total), "device memory");
+        check(cudaMemset(buffers.device, 0x11, 2 * total), "device memory");
+        check(cudaMallocHost(&buffers.pinned, 2 * total), "pinned memory");
+        std::fill_n(buffers.pinned, 2 * total, static_cast<char>(0x22));
+        check(cudaStreamCreateWithFlags(&buffers.in, cudaStreamNonBlocking), "stream");
+        check(cudaStreamCreateWithFlags(&buffers.out, cudaStreamNonBlocking), "stream");
         check(cudaDeviceSynchronize(), "device memory");
     }
     const double seconds = host_seconds(3, [&] {
         for (std::size_t at = 0; at < total; at += chunk)
             for (int gpu = 0; gpu < gpus; ++gpu) {
-                const Own& own = all[static_cast<std::size_t>(gpu)];
+                const GpuBuffers& buffers = all[static_cast<std::size_t>(gpu)];
                 check(cudaSetDevice(gpu), "device");
-                check(
-                    cudaMemcpyAsync(own.device + at, own.pinned + at, chunk, cudaMemcpyHostToDevice, own.in),
-                    "copy");
-                check(cudaMemcpyAsync(own.pinned + total + at, own.device + total + at, chunk,
-                                      cudaMemcpyDeviceToHost, own.out),
+                check(cudaMemcpyAsync(buffers.device + at, buffers.pinned + at, chunk, cudaMemcpyHostToDevice,
+                                      buffers.in),
+                      "copy");
+                check(cudaMemcpyAsync(buffers.pinned + total + at, buffers.device + total + at, chunk,
+                                      cudaMemcpyDeviceToHost, buffers.out),
                       "copy");
             }
         for (int gpu = 0; gpu < gpus; ++gpu) {
@@ -199,12 +199,12 @@ Json all_at_once(int gpus) {
         }
     });
     for (int gpu = 0; gpu < gpus; ++gpu) {
-        const Own& own = all[static_cast<std::size_t>(gpu)];
+        const GpuBuffers& buffers = all[static_cast<std::size_t>(gpu)];
         check(cudaSetDevice(gpu), "device");
-        check(cudaStreamDestroy(own.in), "stream");
-        check(cudaStreamDestroy(own.out), "stream");
-        check(cudaFree(own.device), "device memory");
-        check(cudaFreeHost(own.pinned), "pinned memory");
+        check(cudaStreamDestroy(buffers.in), "stream");
+        check(cudaStreamDestroy(buffers.out), "stream");
+        check(cudaFree(buffers.device), "device memory");
+        check(cudaFreeHost(buffers.pinned), "pinned memory");
     }
     check(cudaSetDevice(0), "device");
     Json row;
@@ -231,7 +231,7 @@ std::vector<Json> fft_kernels(const funnel::KernelTable& table, cudaStream_t str
     const auto add = [&](const std::string& name, const std::function<void()>& work) {
         rows.push_back(timing(name, device_seconds(stream, 9, work), bytes));
     };
-    const auto own = [&](std::uint32_t kernel, const auto& arguments) {
+    const auto from_table = [&](std::uint32_t kernel, const auto& arguments) {
         return [&table, kernel, arguments, stream] { table.at(kernel)(stream, &arguments); };
     };
     int square[2] = {n, n}, line[1] = {n};
@@ -245,17 +245,18 @@ std::vector<Json> fft_kernels(const funnel::KernelTable& table, cudaStream_t str
     add("cufft_contiguous_lines",
         [&] { check(cufftExecZ2Z(plan, points, points, CUFFT_INVERSE), "transform"); });
     check(cufftDestroy(plan), "plan");
-    add("ft_planes", own(nas::ft_planes, nas::PlanesArguments{address, planes, n, n, 1}));
-    add("ft_lines_strided", own(nas::ft_lines, nas::LinesArguments{address, 0, n, n * planes, 1, 0}));
+    add("ft_planes", from_table(nas::ft_planes, nas::PlanesArguments{address, planes, n, n, 1}));
+    add("ft_lines_strided", from_table(nas::ft_lines, nas::LinesArguments{address, 0, n, n * planes, 1, 0}));
     add("ft_lines_transposed",
-        own(nas::ft_lines,
-            nas::LinesArguments{address, reinterpret_cast<std::uint64_t>(scratch), n, n * planes, 1, 0}));
-    add("ft_lines_contiguous", own(nas::ft_lines, nas::LinesArguments{address, 0, n, n * planes, 1, 1}));
+        from_table(nas::ft_lines, nas::LinesArguments{address, reinterpret_cast<std::uint64_t>(scratch), n,
+                                                      n * planes, 1, 0}));
+    add("ft_lines_contiguous",
+        from_table(nas::ft_lines, nas::LinesArguments{address, 0, n, n * planes, 1, 1}));
     nas::ScatterArguments scatter{address, planes, n, n, 0, n, n, {}};
     scatter.to.fill(reinterpret_cast<std::uint64_t>(scratch));
-    add("ft_scatter", own(nas::ft_scatter, scatter));
+    add("ft_scatter", from_table(nas::ft_scatter, scatter));
     const double decay = -4e-6 * std::numbers::pi * std::numbers::pi;
-    add("ft_evolve", own(nas::ft_evolve, nas::EvolveArguments{address, planes, n, n, 0, n, decay}));
+    add("ft_evolve", from_table(nas::ft_evolve, nas::EvolveArguments{address, planes, n, n, 0, n, decay}));
     return rows;
 }
 
@@ -345,10 +346,10 @@ int main(int argc, char** argv) {
     check(cudaGetDeviceCount(&gpus), "number of GPUs");
     if (gpus > 1) result["all_at_once"] = all_at_once(gpus);
     if (link_only) {
-        std::vector<Json> both;
+        std::vector<Json> duplex_rows;
         for (const std::size_t chunk : {std::size_t{8} << 20, std::size_t{32} << 20})
-            both.push_back(both_directions(device, pinned, total, chunk, chunk));
-        result["both_directions"] = both;
+            duplex_rows.push_back(duplex(device, pinned, total, chunk, chunk));
+        result["both_directions"] = duplex_rows;
         std::printf("%s\n", result.dump().c_str());
         return 0;
     }
@@ -361,11 +362,11 @@ int main(int argc, char** argv) {
     const CopyRows copies = copies_by_size(stream, device, pinned, pageable.data(), 64u << 20);
     result["copies"] = copies.by_size;
     result["loggp"] = copies.loggp;
-    std::vector<Json> both;
+    std::vector<Json> duplex_rows;
     for (const std::size_t chunk : {std::size_t{2} << 20, std::size_t{8} << 20, std::size_t{32} << 20})
         for (const std::size_t run : {std::size_t{8} << 10, std::size_t{32} << 10, chunk})
-            both.push_back(both_directions(device, pinned, total, chunk, run));
-    result["both_directions"] = both;
+            duplex_rows.push_back(duplex(device, pinned, total, chunk, run));
+    result["both_directions"] = duplex_rows;
     const double copy = device_seconds(stream, 9, [&] {
         check(cudaMemcpyAsync(device, device + 4 * total, 2 * total, cudaMemcpyDeviceToDevice, stream),
               "copy");

@@ -63,12 +63,12 @@ class StandinDevice final : public Device {
 
     void release(DeviceAddress address) override {
         std::lock_guard lock(mutex_);
-        const auto found = allocations_.find(address);
-        if (found == allocations_.end())
+        const auto allocation = allocations_.find(address);
+        if (allocation == allocations_.end())
             throw Error(Fault::wrong_use, "release of memory that is not allocated");
-        free_bytes_ += found->second.bytes;
-        give_back(address, found->second);
-        allocations_.erase(found);
+        free_bytes_ += allocation->second.bytes;
+        give_back(address, allocation->second);
+        allocations_.erase(allocation);
     }
 
     MemoryHandle share(DeviceAddress address) override {
@@ -98,10 +98,10 @@ class StandinDevice final : public Device {
 
     void unmap(DeviceAddress address) override {
         std::lock_guard lock(mutex_);
-        const auto found = mapped_.find(address);
-        if (found == mapped_.end()) throw Error(Fault::wrong_use, "unmapping of memory that is not mapped");
-        munmap(reinterpret_cast<void*>(address), found->second);
-        mapped_.erase(found);
+        const auto mapping = mapped_.find(address);
+        if (mapping == mapped_.end()) throw Error(Fault::wrong_use, "unmapping of memory that is not mapped");
+        munmap(reinterpret_cast<void*>(address), mapping->second);
+        mapped_.erase(mapping);
     }
 
     void register_host(void* base, std::size_t bytes) override {
@@ -149,10 +149,10 @@ class StandinDevice final : public Device {
 
     void record(EventId event, StreamId stream) override {
         std::lock_guard lock(mutex_);
-        const std::uint64_t count = ++events_[event].asked;
+        const std::uint64_t count = ++events_[event].recorded;
         streams_[stream].push_back({[this, event, count] {
                                         std::lock_guard inner(mutex_);
-                                        events_[event].reached = count;
+                                        events_[event].completed = count;
                                         events_[event].time = Clock::now();
                                     },
                                     -1, 0});
@@ -161,14 +161,14 @@ class StandinDevice final : public Device {
 
     void wait(StreamId stream, EventId event) override {
         std::lock_guard lock(mutex_);
-        streams_[stream].push_back({{}, event, events_[event].asked});
+        streams_[stream].push_back({{}, event, events_[event].recorded});
         wake_.notify_one();
     }
 
     bool done(EventId event) override {
         std::lock_guard lock(mutex_);
         if (!failure_.empty()) throw Error(Fault::device_failed, failure_);
-        return events_[event].reached >= events_[event].asked;
+        return events_[event].completed >= events_[event].recorded;
     }
 
     double seconds_between(EventId first, EventId second) override {
@@ -192,7 +192,7 @@ class StandinDevice final : public Device {
         std::size_t bytes;
     };
     struct Event {
-        std::uint64_t asked = 0, reached = 0;
+        std::uint64_t recorded = 0, completed = 0;
         Clock::time_point time;
     };
 
@@ -222,9 +222,9 @@ class StandinDevice final : public Device {
     /// Takes the next operation that may run, one stream after the other.
     bool take(Operation& next) {
         for (std::size_t step = 0; step < streams_.size(); ++step) {
-            auto& stream = streams_[turn_++ % streams_.size()];
+            auto& stream = streams_[next_stream_++ % streams_.size()];
             while (!stream.empty() && !stream.front().run &&
-                   events_[stream.front().waits_for].reached >= stream.front().record_count)
+                   events_[stream.front().waits_for].completed >= stream.front().record_count)
                 stream.pop_front();
             if (stream.empty() || !stream.front().run) continue;
             next = std::move(stream.front());
@@ -264,7 +264,7 @@ class StandinDevice final : public Device {
     std::map<char*, std::size_t> registered_;
     std::deque<std::deque<Operation>> streams_;
     std::deque<Event> events_;
-    std::size_t turn_ = 0;
+    std::size_t next_stream_ = 0;
     std::string failure_;
     bool stop_ = false;
     std::thread worker_;

@@ -88,7 +88,7 @@ bool Owner::issue_tasks() {
     bool any = false;
     // One task of each line in turn, so that no rank's flood holds up the others.
     for (auto& [key, line] : lines_) {
-        if (line.waiting.empty() || line.under_way.size() >= most_under_way) continue;
+        if (line.waiting.empty() || line.in_flight.size() >= most_in_flight) continue;
         const Task& task = line.waiting.front();
         if (!may_issue(task)) continue;
         any = true;
@@ -169,7 +169,7 @@ void Owner::issue(Line& line, const Task& task) {
         issued.end = take_event(false);
         device_->record(issued.end, line.stream);
     }
-    line.under_way.push_back(issued);
+    line.in_flight.push_back(issued);
 }
 
 void Owner::publish(const Line& line, const Task& task) {
@@ -183,8 +183,8 @@ void Owner::publish(const Line& line, const Task& task) {
 bool Owner::report_outcomes() {
     bool any = false;
     for (auto& [key, line] : lines_) {
-        while (!line.under_way.empty()) {
-            const Issued& issued = line.under_way.front();
+        while (!line.in_flight.empty()) {
+            const Issued& issued = line.in_flight.front();
             if (!device_->done(issued.timed ? issued.marks[3] : issued.end)) break;
             any = true;
             if (issued.timed) {
@@ -198,7 +198,7 @@ bool Owner::report_outcomes() {
                 report(issued.member, issued.ticket, Fault::none, {});
                 if (!issued.end_is_kept) give_event(false, issued.end);
             }
-            line.under_way.pop_front();
+            line.in_flight.pop_front();
         }
     }
     return any;
@@ -227,8 +227,8 @@ void Owner::run_immediately(const Task& task) {
             report(task.member, task.ticket, Fault::none, {});
             return;
         }
-        const auto found = allocations_.find(task.address);
-        if (found == allocations_.end() || found->second.member != task.member)
+        const auto allocation = allocations_.find(task.address);
+        if (allocation == allocations_.end() || allocation->second.member != task.member)
             throw Error(Fault::wrong_use,
                         "release or sharing of device memory that this rank did not allocate");
         if (task.kind == Task::Kind::share) {
@@ -238,7 +238,7 @@ void Owner::run_immediately(const Task& task) {
             return;
         }
         device_->release(task.address);
-        allocations_.erase(found);
+        allocations_.erase(allocation);
         report(task.member, task.ticket, Fault::none, {});
     } catch (const Error& problem) {
         report(task.member, task.ticket, problem.fault(), problem.what());
@@ -264,10 +264,10 @@ void Owner::report(int member, Ticket ticket, Fault fault, const std::string& te
 void Owner::fail_everything(const std::string& text) {
     failure_ = text;
     for (auto& [key, line] : lines_) {
-        for (const Issued& issued : line.under_way)
+        for (const Issued& issued : line.in_flight)
             report(issued.member, issued.ticket, Fault::device_failed, text);
         for (const Task& task : line.waiting) report(task.member, task.ticket, Fault::device_failed, text);
-        line.under_way.clear();
+        line.in_flight.clear();
         line.waiting.clear();
     }
 }

@@ -44,7 +44,7 @@ class Owner {
     struct Line {
         StreamId stream = -1;
         std::deque<Task> waiting;
-        std::deque<Issued> under_way;
+        std::deque<Issued> in_flight;
     };
     struct Epochs {
         static constexpr std::uint64_t kept = 64;
@@ -53,7 +53,7 @@ class Owner {
     };
     /// The GPU's own queue is finite and a full one blocks its caller. Deep enough that a cascade of small
     /// kernels is queued while the large ones before it run.
-    static constexpr std::size_t most_under_way = 24;
+    static constexpr std::size_t most_in_flight = 24;
 
     void serve();
     bool take_tasks();

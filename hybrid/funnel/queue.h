@@ -23,7 +23,7 @@ class Queue {
   public:
     /// Called once, by the consumer, before anyone pushes.
     void clear() {
-        for (std::uint64_t i = 0; i < slots; ++i) slot_[i].turn.store(i, std::memory_order_relaxed);
+        for (std::uint64_t i = 0; i < slots; ++i) slot_[i].count.store(i, std::memory_order_relaxed);
         tail_.store(0, std::memory_order_relaxed);
         head_ = 0;
         std::atomic_thread_fence(std::memory_order_release);
@@ -34,14 +34,14 @@ class Queue {
         std::uint64_t place = tail_.load(std::memory_order_relaxed);
         for (;;) {
             Slot& slot = slot_[place % slots];
-            const std::uint64_t turn = slot.turn.load(std::memory_order_acquire);
-            const auto ahead = static_cast<std::int64_t>(turn - place);
+            const std::uint64_t count = slot.count.load(std::memory_order_acquire);
+            const auto ahead = static_cast<std::int64_t>(count - place);
             if (ahead < 0) return false;
             if (ahead > 0) {
                 place = tail_.load(std::memory_order_relaxed);
             } else if (tail_.compare_exchange_weak(place, place + 1, std::memory_order_relaxed)) {
                 Assign()(slot.value, value);
-                slot.turn.store(place + 1, std::memory_order_release);
+                slot.count.store(place + 1, std::memory_order_release);
                 return true;
             }
         }
@@ -50,16 +50,16 @@ class Queue {
     /// False when nothing is there. For the consumer only.
     bool pop(T& value) {
         Slot& slot = slot_[head_ % slots];
-        if (slot.turn.load(std::memory_order_acquire) != head_ + 1) return false;
+        if (slot.count.load(std::memory_order_acquire) != head_ + 1) return false;
         Assign()(value, slot.value);
-        slot.turn.store(head_ + slots, std::memory_order_release);
+        slot.count.store(head_ + slots, std::memory_order_release);
         ++head_;
         return true;
     }
 
   private:
     struct alignas(64) Slot {
-        std::atomic<std::uint64_t> turn;
+        std::atomic<std::uint64_t> count;
         T value;
     };
     alignas(64) std::atomic<std::uint64_t> tail_;

@@ -22,12 +22,12 @@ SharedWindow::SharedWindow(MPI_Comm comm, std::size_t bytes) {
     MPI_Info_create(&info);
     MPI_Info_set(info, "alloc_shared_noncontig", "true");  // each segment may lie near its own rank
     void* ignored = nullptr;
-    const auto asked = static_cast<MPI_Aint>(usable == 0 ? 0 : usable + page);
-    const int status = MPI_Win_allocate_shared(asked, 1, info, comm, &ignored, &window_);
+    const auto window_bytes = static_cast<MPI_Aint>(usable == 0 ? 0 : usable + page);
+    const int status = MPI_Win_allocate_shared(window_bytes, 1, info, comm, &ignored, &window_);
     MPI_Info_free(&info);
     if (status != MPI_SUCCESS)
         throw Error(Fault::allocation_refused,
-                    "MPI refused " + std::to_string(asked) + " bytes of shared memory");
+                    "MPI refused " + std::to_string(window_bytes) + " bytes of shared memory");
 
     int ranks = 0;
     MPI_Comm_size(comm, &ranks);

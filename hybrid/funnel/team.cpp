@@ -43,12 +43,12 @@ std::string name_of(Sharing sharing) {
 }
 
 Sharing sharing_named(const std::string& name) {
-    std::string known;
+    std::string modes;
     for (const auto& [sharing, its_name] : names) {
         if (its_name == name) return sharing;
-        known += (known.empty() ? "" : ", ") + its_name;
+        modes += (modes.empty() ? "" : ", ") + its_name;
     }
-    throw Error(Fault::wrong_use, "unknown mode '" + name + "': take one of " + known);
+    throw Error(Fault::wrong_use, "unknown mode '" + name + "': take one of " + modes);
 }
 
 std::vector<GpuPlace> Team::gpus() const {

@@ -76,15 +76,15 @@ class Ft {
     std::unique_ptr<SlabTransform> make_transform(const SlabOptions& options, std::uint64_t slab) {
         if (team_.sharing() == funnel::Sharing::cpu) return make_host_slab_transform(team_, layout_, options);
         const bool can = can_transpose_on_device(team_) && options.algorithm == Algorithm::slabs;
-        const bool asked = options.exchange == Exchange::device;
-        if (asked && !can)
+        const bool required = options.exchange == Exchange::device;
+        if (required && !can)
             throw std::invalid_argument(
                 "--exchange device wants slabs, mode funneled or single, and all ranks on one node");
         if (can && options.exchange != Exchange::host) {
             auto transform = make_resident_slab_transform(team_, layout_, options, slab);
             on_device_ = transform != nullptr;
             if (on_device_) return transform;
-            if (asked)
+            if (required)
                 throw std::invalid_argument(
                     "--exchange device: a GPU's memory has no room for it, or it does not reach the others");
         }

@@ -80,8 +80,8 @@ const std::array<FtClass, 6> classes = {{{'S', 64, 64, 64, sums_s},
 }  // namespace
 
 const FtClass& ft_class(const std::string& name) {
-    for (const FtClass& each : classes)
-        if (name == std::string(1, each.name)) return each;
+    for (const FtClass& candidate : classes)
+        if (name == std::string(1, candidate.name)) return candidate;
     throw std::invalid_argument("unknown class '" + name + "': take one of S, W, A, B, C, D");
 }
 

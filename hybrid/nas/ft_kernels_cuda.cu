@@ -114,8 +114,8 @@ class Plans {
 
     template <class Make>
     cufftHandle get(Key key, Make make) {
-        const auto found = plans_.find(key);
-        if (found != plans_.end()) return found->second;
+        const auto entry = plans_.find(key);
+        if (entry != plans_.end()) return entry->second;
         cufftHandle plan;
         check(make(&plan), "making an FFT plan");
         check(cufftSetStream(plan, std::get<0>(key)), "cufftSetStream");

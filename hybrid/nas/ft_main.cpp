@@ -80,7 +80,7 @@ int run(const Options& options, const nas::CommonOptions& common) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    Options own;
+    Options options;
     const std::map<std::string, nas::Algorithm> algorithms = {{"slabs", nas::Algorithm::slabs},
                                                               {"packed-slabs", nas::Algorithm::packed_slabs}};
     const std::map<std::string, nas::Exchange> exchanges = {
@@ -88,19 +88,19 @@ int main(int argc, char** argv) {
     return nas::run_program(
         argc, argv,
         [&](CLI::App& app) {
-            app.add_option("--class", own.size, "S, W, A, B, C or D");
-            app.add_option("--algorithm", own.slabs.algorithm, "slabs or packed-slabs")
+            app.add_option("--class", options.size, "S, W, A, B, C or D");
+            app.add_option("--algorithm", options.slabs.algorithm, "slabs or packed-slabs")
                 ->transform(CLI::CheckedTransformer(algorithms));
-            app.add_option("--exchange", own.slabs.exchange,
+            app.add_option("--exchange", options.slabs.exchange,
                            "auto, host or device: where the transpose passes")
                 ->transform(CLI::CheckedTransformer(exchanges));
-            app.add_option("--iterations", own.iterations, "fewer than the class's");
-            app.add_option("--streams", own.slabs.streams, "streams of each rank");
-            app.add_option("--chunk-bytes", own.slabs.chunk_bytes,
+            app.add_option("--iterations", options.iterations, "fewer than the class's");
+            app.add_option("--streams", options.slabs.streams, "streams of each rank");
+            app.add_option("--chunk-bytes", options.slabs.chunk_bytes,
                            "what one task moves, about; 0: the program chooses");
-            app.add_flag("--transposed-lines", own.slabs.transposed_lines,
+            app.add_flag("--transposed-lines", options.slabs.transposed_lines,
                          "1D transforms between two tiled transposes");
-            app.add_flag("--timed", own.slabs.timed, "measure the device's share of the breakdown");
+            app.add_flag("--timed", options.slabs.timed, "measure the device's share of the breakdown");
         },
-        [&](const nas::CommonOptions& common) { return run(own, common); });
+        [&](const nas::CommonOptions& common) { return run(options, common); });
 }

@@ -3,9 +3,9 @@
 #include <cstdint>
 
 #ifdef __CUDACC__
-#define NAS_BOTH_SIDES __host__ __device__
+#define NAS_HOST_DEVICE __host__ __device__
 #else
-#define NAS_BOTH_SIDES
+#define NAS_HOST_DEVICE
 #endif
 
 namespace nas {
@@ -24,20 +24,20 @@ struct Grid {
     static Grid of(std::int32_t nx, std::int32_t ny, std::int32_t nz, bool wraps_x = false) {
         return {nx, ny, nz, (nx + 2 + align - 1) / align * align, wraps_x ? 1 : 0};
     }
-    NAS_BOTH_SIDES std::int64_t plane() const { return static_cast<std::int64_t>(stride) * (ny + 2); }
-    NAS_BOTH_SIDES std::int64_t at(int x, int y, int z) const {
+    NAS_HOST_DEVICE std::int64_t plane() const { return static_cast<std::int64_t>(stride) * (ny + 2); }
+    NAS_HOST_DEVICE std::int64_t at(int x, int y, int z) const {
         return align - 1 + x + static_cast<std::int64_t>(stride) * y + plane() * z;
     }
     /// Doubles to allocate.
     std::int64_t doubles() const { return at(0, 0, nz + 2) + align; }
-    NAS_BOTH_SIDES std::int64_t points() const { return static_cast<std::int64_t>(nx) * ny * nz; }
+    NAS_HOST_DEVICE std::int64_t points() const { return static_cast<std::int64_t>(nx) * ny * nz; }
 };
 
 /// The 27 directions to a rank's neighbours, numbered 0..26 by x fastest; 13 is the rank itself.
 struct Direction {
     int x, y, z;  ///< -1, 0 or 1
 };
-NAS_BOTH_SIDES inline Direction direction(int number) {
+NAS_HOST_DEVICE inline Direction direction(int number) {
     return {number % 3 - 1, number / 3 % 3 - 1, number / 9 - 1};
 }
 inline constexpr int directions = 27;
@@ -48,9 +48,9 @@ struct GhostBox {
     std::int32_t nx, ny, nz;  ///< cells along each axis
     std::int32_t x0, y0, z0;  ///< the first ghost cell
     std::int32_t sx, sy, sz;  ///< the cell of the neighbour that the first ghost cell mirrors
-    NAS_BOTH_SIDES std::int64_t cells() const { return static_cast<std::int64_t>(nx) * ny * nz; }
+    NAS_HOST_DEVICE std::int64_t cells() const { return static_cast<std::int64_t>(nx) * ny * nz; }
 };
-NAS_BOTH_SIDES inline GhostBox ghost_box(const Grid& grid, int number) {
+NAS_HOST_DEVICE inline GhostBox ghost_box(const Grid& grid, int number) {
     const Direction d = direction(number);
     GhostBox box;
     box.nx = d.x == 0 ? grid.nx : 1;

@@ -91,13 +91,13 @@ struct Around {
     static constexpr std::int32_t rows_together = 4;
     std::array<std::uint64_t, 9> data;
 
-    static Around of(std::uint64_t own) {
+    static Around of(std::uint64_t part) {
         Around around{};
-        around.data.fill(own);
+        around.data.fill(part);
         return around;
     }
-    NAS_BOTH_SIDES std::uint64_t at(int dy, int dz) const { return data[(dy + 1) + 3 * (dz + 1)]; }
-    NAS_BOTH_SIDES std::uint64_t own() const { return at(0, 0); }
+    NAS_HOST_DEVICE std::uint64_t at(int dy, int dz) const { return data[(dy + 1) + 3 * (dz + 1)]; }
+    NAS_HOST_DEVICE std::uint64_t part() const { return at(0, 0); }
 };
 
 /// The address by which a ghost point's index finds the point of the neighbour, whose array of the same grid

@@ -155,7 +155,7 @@ class Mg {
                       node.world());
         MPI_Allgather(&u(bottom_).data, 1, MPI_UINT64_T, solve_.correction.data(), 1, MPI_UINT64_T,
                       node.world());
-        for (int rank = 1; rank < node.world_size(); ++rank) others_.push_back(rank);
+        for (int rank = 1; rank < node.world_size(); ++rank) peers_.push_back(rank);
     }
 
     RestrictArguments restriction(int level) {
@@ -208,7 +208,7 @@ class Mg {
         const bool mine = team_.node().world_rank() == 0;
         funnel::Task restricted = new_task();
         restricted.add_kernel(mg_restrict, restriction(bottom_ + 1));
-        halo_.meet(restricted, mine ? others_ : std::vector<int>{});
+        halo_.meet(restricted, mine ? peers_ : std::vector<int>{});
         if (!mine) {
             halo_.meet({0});
             return;
@@ -261,7 +261,7 @@ class Mg {
     Field v_;
     bool coarse_on_device_ = false;
     SolveCoarseArguments solve_{};
-    std::vector<int> others_;  ///< every rank but 0
+    std::vector<int> peers_;  ///< every rank but 0
     funnel::Ticket last_ = 0;
     funnel::DeviceAddress partials_ = 0, dense_ = 0;
     std::vector<double> gathered_;

@@ -18,8 +18,8 @@ constexpr std::array<MgClass, 6> classes = {{{'S', 5, 4, 0.5307707005734e-04, sm
 }  // namespace
 
 const MgClass& mg_class(const std::string& name) {
-    for (const MgClass& each : classes)
-        if (name == std::string(1, each.name)) return each;
+    for (const MgClass& candidate : classes)
+        if (name == std::string(1, candidate.name)) return candidate;
     throw std::invalid_argument("unknown class '" + name + "': take one of S, W, A, B, C, D");
 }
 

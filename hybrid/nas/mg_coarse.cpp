@@ -77,7 +77,7 @@ void CoarseSolver::get_correction(const RankBox& box, const Grid& part, double* 
 void solve_coarse(const SolveCoarseArguments& a) {
     CoarseSolver solver(a.log2_points, a.smoother);
     const Grid &part = a.part, &whole = solver.grid();
-    const auto each_row = [&](int ghosts, const auto& visit) {
+    const auto visit_rows = [&](int ghosts, const auto& visit) {
         for (int rank = 0; rank < a.px * a.py * a.pz; ++rank) {
             const int x0 = rank % a.px * part.nx, y0 = rank / a.px % a.py * part.ny,
                       z0 = rank / (a.px * a.py) * part.nz;
@@ -87,12 +87,12 @@ void solve_coarse(const SolveCoarseArguments& a) {
                           (part.nx + 2 * ghosts) * sizeof(double));
         }
     };
-    each_row(0, [&](int rank, std::int64_t in_part, std::int64_t in_whole, std::size_t bytes) {
+    visit_rows(0, [&](int rank, std::int64_t in_part, std::int64_t in_whole, std::size_t bytes) {
         std::memcpy(solver.residual() + in_whole, reinterpret_cast<const double*>(a.residual[rank]) + in_part,
                     bytes);
     });
     solver.solve();
-    each_row(1, [&](int rank, std::int64_t in_part, std::int64_t in_whole, std::size_t bytes) {
+    visit_rows(1, [&](int rank, std::int64_t in_part, std::int64_t in_whole, std::size_t bytes) {
         std::memcpy(reinterpret_cast<double*>(a.correction[rank]) + in_part, solver.correction() + in_whole,
                     bytes);
     });

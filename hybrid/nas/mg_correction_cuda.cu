@@ -11,7 +11,7 @@ namespace {
 /// lies between two coarse rows.
 constexpr int coarse_rows = march_rows / 2 + 2;
 /// Those of its own rows alone.
-constexpr int own_coarse_rows = march_rows / 2 + 1;
+constexpr int march_coarse_rows = march_rows / 2 + 1;
 
 /// Of one coarse plane, by coarse row: the correction at the thread's x, and the sum of the corrections at
 /// its neighbours in x.
@@ -46,7 +46,7 @@ __device__ CoarsePlane load_coarse(const Rows& rows, int stride, int to_after, C
 #pragma unroll
     for (int j = 0; j < coarse_rows; ++j) {
         const double* row = j == coarse_rows - 1 ? rows.after + to_after
-                                                 : (j == 0 ? rows.before : rows.own) + (j - 1) * stride;
+                                                 : (j == 0 ? rows.before : rows.within) + (j - 1) * stride;
         const double l = __ldg(row + to_left), h = __ldg(row), r = __ldg(row + to_right);
         loaded.middle[j] = at.between ? 0.5 * (h + r) : h;
         loaded.sides[j] = at.between ? h + r : 0.5 * (l + r) + h;
@@ -119,11 +119,11 @@ __global__ void __launch_bounds__(lanes* warps, blocks_together)
         const PlaneSums<march_rows> above = sum_correction(correction, w0, w1, w2, w3);
 #pragma unroll
         for (int j = 0; j < march_rows; ++j) {
-            sum[j] += here.own[j] + below.beside[j] + above.beside[j];
+            sum[j] += here.within[j] + below.adjacent[j] + above.adjacent[j];
             if (y0 + j <= g.ny) residual[static_cast<std::int64_t>(j) * g.stride] = sum[j];
-            below.beside[j] = here.beside[j];
-            here.own[j] = above.own[j];
-            here.beside[j] = above.beside[j];
+            below.adjacent[j] = here.adjacent[j];
+            here.within[j] = above.within[j];
+            here.adjacent[j] = above.adjacent[j];
         }
         residual += plane;
     };
@@ -156,10 +156,10 @@ __global__ void __launch_bounds__(lanes* warps, blocks_together)
     const CoarseColumns columns = coarse_columns(a.coarse, x);
     const int second = columns.between ? columns.right : 0, coarse_y = y0 / 2 + 1;
     const Planes from(a.from, a.coarse, a.coarse.at(columns.here, coarse_y, 0), coarse_y, march_rows / 2);
-    const auto load = [&](const Rows& coarse, double (&points)[own_coarse_rows]) {
+    const auto load = [&](const Rows& coarse, double (&points)[march_coarse_rows]) {
 #pragma unroll
-        for (int j = 0; j < own_coarse_rows; ++j) {
-            const double* row = (j == 0 ? coarse.before : coarse.own) + (j - 1) * a.coarse.stride;
+        for (int j = 0; j < march_coarse_rows; ++j) {
+            const double* row = (j == 0 ? coarse.before : coarse.within) + (j - 1) * a.coarse.stride;
             points[j] = 0.5 * (__ldg(row) + __ldg(row + second));
         }
     };
@@ -174,7 +174,7 @@ __global__ void __launch_bounds__(lanes* warps, blocks_together)
         for (int j = 0; j < march_rows; ++j) ahead[j] = from[min(j, g.ny - y0) * g.stride];
     };
     if (!a.replace) load_old(out);
-    const auto step = [&](const double (&correction)[own_coarse_rows]) {
+    const auto step = [&](const double (&correction)[march_coarse_rows]) {
         double sum[march_rows];
 #pragma unroll
         for (int j = 0; j < march_rows; ++j)
@@ -187,15 +187,15 @@ __global__ void __launch_bounds__(lanes* warps, blocks_together)
         const PlaneSums<march_rows> above = in.sum(w0, w1, w2, w3);
 #pragma unroll
         for (int j = 0; j < march_rows; ++j) {
-            sum[j] += here.own[j] + below.beside[j] + above.beside[j];
+            sum[j] += here.within[j] + below.adjacent[j] + above.adjacent[j];
             if (lane_x <= g.nx && y0 + j <= g.ny) out[static_cast<std::int64_t>(j) * g.stride] = sum[j];
-            below.beside[j] = here.beside[j];
-            here.own[j] = above.own[j];
-            here.beside[j] = above.beside[j];
+            below.adjacent[j] = here.adjacent[j];
+            here.within[j] = above.within[j];
+            here.adjacent[j] = above.adjacent[j];
         }
         out += plane;
     };
-    double lower[own_coarse_rows], upper[own_coarse_rows];
+    double lower[march_coarse_rows], upper[march_coarse_rows];
     load(from.at(z0 / 2), lower);
     // The plane after the last coarse one is not needed, so none of these lies beyond the grid.
     Rows coarse = from.side<0>(z0 / 2 + 1);
@@ -203,11 +203,11 @@ __global__ void __launch_bounds__(lanes* warps, blocks_together)
         load(coarse, upper);
         coarse.advance(from.plane);
 #pragma unroll
-        for (int j = 0; j < own_coarse_rows; ++j) lower[j] = 0.5 * (lower[j] + upper[j]);
+        for (int j = 0; j < march_coarse_rows; ++j) lower[j] = 0.5 * (lower[j] + upper[j]);
         step(lower);
         step(upper);
 #pragma unroll
-        for (int j = 0; j < own_coarse_rows; ++j) lower[j] = upper[j];
+        for (int j = 0; j < march_coarse_rows; ++j) lower[j] = upper[j];
     }
 }
 

@@ -36,11 +36,11 @@ __global__ void __launch_bounds__(lanes* warps, blocks_together)
         const PlaneSums<march_rows> above = in.sum(w0, w1, w2, w3);
 #pragma unroll
         for (int j = 0; j < march_rows; ++j) {
-            sum[j] += here.own[j] + below.beside[j] + above.beside[j];
+            sum[j] += here.within[j] + below.adjacent[j] + above.adjacent[j];
             if (lane_x <= g.nx && y0 + j <= g.ny) out[static_cast<std::int64_t>(j) * g.stride] = sum[j];
-            below.beside[j] = here.beside[j];
-            here.own[j] = above.own[j];
-            here.beside[j] = above.beside[j];
+            below.adjacent[j] = here.adjacent[j];
+            here.within[j] = above.within[j];
+            here.adjacent[j] = above.adjacent[j];
         }
         base += plane;
         out += plane;
@@ -64,7 +64,7 @@ __global__ void restrict_residual(const __grid_constant__ RestrictArguments a) {
         double total = 0;
 #pragma unroll
         for (int dy = -1; dy <= 1; ++dy) {
-            const double* row = (dy > 0 ? rows.after : rows.own) + dy * stride;
+            const double* row = (dy > 0 ? rows.after : rows.within) + dy * stride;
             // Rows start on a line, so an odd point and the next lie in one aligned pair.
             const double2 pair = __ldg(reinterpret_cast<const double2*>(row));
             const double along = pair.y + 0.5 * (pair.x + __ldg(row + to_right));

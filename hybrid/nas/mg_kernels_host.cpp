@@ -15,9 +15,9 @@ double* doubles(std::uint64_t address) {
 /// A field with ghost cells: itself, or, where they are not kept, a copy with what its neighbours have.
 class Whole {
   public:
-    Whole(const Grid& g, const Around& around) : data_(doubles(around.own())) {
+    Whole(const Grid& g, const Around& around) : data_(doubles(around.part())) {
         if (std::all_of(around.data.begin(), around.data.end(),
-                        [&](std::uint64_t data) { return data == around.own(); }))
+                        [&](std::uint64_t data) { return data == around.part(); }))
             return;
         copy_.resize(g.doubles());
         for (int z = 0; z <= g.nz + 1; ++z)
@@ -133,13 +133,13 @@ void correct_residual(const CorrectResidualArguments& a) {
     const Whole coarse(a.coarse, a.from);
     std::vector<double> correction(a.fine.doubles());
     const auto z = reinterpret_cast<std::uint64_t>(correction.data());
-    interpolate({a.coarse, a.fine, coarse.around().own(), z, 1});
+    interpolate({a.coarse, a.fine, coarse.around().part(), z, 1});
     stencil({a.fine, a.residual, a.residual, Around::of(z), a.weight});
 }
 
 void correct_and_smooth(const CorrectAndSmoothArguments& a) {
     const Whole coarse(a.coarse, a.from);
-    interpolate({a.coarse, a.fine, coarse.around().own(), a.to, a.replace});
+    interpolate({a.coarse, a.fine, coarse.around().part(), a.to, a.replace});
     stencil({a.fine, a.to, a.to, a.residual, a.weight});
 }
 

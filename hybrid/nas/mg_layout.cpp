@@ -20,8 +20,8 @@ int axes_to_cut(const MgOptions& options, int ranks) {
 /// next finer level's points pair up.
 int coarsest_distributed(const MgOptions& options, const RankBox& box) {
     const int most_cut = std::max({box.px, box.py, box.pz});
-    const auto asked = std::bit_width(static_cast<unsigned>(std::max(options.coarse_points, 2))) - 1;
-    return std::max<int>(asked, std::bit_width(static_cast<unsigned>(most_cut)));
+    const auto wanted = std::bit_width(static_cast<unsigned>(std::max(options.coarse_points, 2))) - 1;
+    return std::max<int>(wanted, std::bit_width(static_cast<unsigned>(most_cut)));
 }
 
 }  // namespace

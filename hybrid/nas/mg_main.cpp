@@ -83,22 +83,24 @@ int run(const Options& options, const nas::CommonOptions& common) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    Options own;
+    Options options;
     const std::map<std::string, nas::Coarse> places = {
         {"auto", nas::Coarse::automatic}, {"host", nas::Coarse::host}, {"device", nas::Coarse::device}};
     return nas::run_program(
         argc, argv,
         [&](CLI::App& app) {
-            app.add_option("--class", own.size, "S, W, A, B, C or D");
-            app.add_option("--iterations", own.iterations,
+            app.add_option("--class", options.size, "S, W, A, B, C or D");
+            app.add_option("--iterations", options.iterations,
                            "fewer than the class's; nothing is verified then");
-            app.add_option("--coarse-points", own.mg.coarse_points,
+            app.add_option("--coarse-points", options.mg.coarse_points,
                            "levels up to this size are solved whole");
-            app.add_option("--coarse", own.mg.coarse, "auto, host or device: where those are solved")
+            app.add_option("--coarse", options.mg.coarse, "auto, host or device: where those are solved")
                 ->transform(CLI::CheckedTransformer(places));
-            app.add_option("--axes", own.mg.axes, "2 or 3: how many axes are cut; 0: the program chooses");
-            app.add_option("--fused", own.mg.fused, "on or off: the correction is not stored on a device");
-            app.add_flag("--timed", own.mg.timed, "measure the device's share");
+            app.add_option("--axes", options.mg.axes,
+                           "2 or 3: how many axes are cut; 0: the program chooses");
+            app.add_option("--fused", options.mg.fused,
+                           "on or off: the correction is not stored on a device");
+            app.add_flag("--timed", options.mg.timed, "measure the device's share");
         },
-        [&](const nas::CommonOptions& common) { return run(own, common); });
+        [&](const nas::CommonOptions& common) { return run(options, common); });
 }

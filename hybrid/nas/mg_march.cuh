@@ -24,7 +24,7 @@ __device__ inline double* doubles(std::uint64_t address) {
 /// What one plane of the grid adds to the outputs in its own plane and to those in the planes beside it.
 template <int n>
 struct PlaneSums {
-    double own[n], beside[n];
+    double within[n], adjacent[n];
 };
 
 /// From a point to its neighbours in x; around the row's end where rows are whole.
@@ -44,19 +44,19 @@ __device__ PlaneSums<n> weighted(const double (&middle)[n + 2], const double (&s
     for (int j = 0; j < n; ++j) {
         const double edges = sides[j + 1] + middle[j] + middle[j + 2];
         const double corners = sides[j] + sides[j + 2];
-        sums.own[j] = w0 * middle[j + 1] + w1 * edges + w2 * corners;
-        sums.beside[j] = w1 * middle[j + 1] + w2 * edges + w3 * corners;
+        sums.within[j] = w0 * middle[j + 1] + w1 * edges + w2 * corners;
+        sums.adjacent[j] = w1 * middle[j + 1] + w2 * edges + w3 * corners;
     }
     return sums;
 }
 
 /// Where a thread finds, of one plane, the row before its own, its own, and the row after them.
 struct Rows {
-    const double *before, *own, *after;
+    const double *before, *within, *after;
 
     __device__ void advance(std::int64_t doubles) {
         before += doubles;
-        own += doubles;
+        within += doubles;
         after += doubles;
     }
 };

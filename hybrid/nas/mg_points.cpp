@@ -7,7 +7,7 @@
 namespace nas {
 namespace {
 
-constexpr std::size_t each = 10;
+constexpr std::size_t most_charges = 10;
 
 struct Candidate {
     double value;
@@ -19,21 +19,21 @@ template <class Better>
 class Best {
   public:
     void offer(const Candidate& candidate) {
-        if (kept_.size() == each && !better_(candidate, kept_.back())) return;
+        if (kept_.size() == most_charges && !better_(candidate, kept_.back())) return;
         kept_.insert(std::upper_bound(kept_.begin(), kept_.end(), candidate, better_), candidate);
-        if (kept_.size() > each) kept_.pop_back();
+        if (kept_.size() > most_charges) kept_.pop_back();
     }
     /// The best ten of all ranks.
     std::vector<Candidate> of_all(MPI_Comm world) const {
         int ranks = 0;
         MPI_Comm_size(world, &ranks);
-        std::vector<Candidate> mine(kept_), all(each * static_cast<std::size_t>(ranks));
-        while (mine.size() < each) mine.push_back({0, -1});
-        MPI_Allgather(mine.data(), each * sizeof(Candidate), MPI_BYTE, all.data(), each * sizeof(Candidate),
-                      MPI_BYTE, world);
+        std::vector<Candidate> mine(kept_), all(most_charges * static_cast<std::size_t>(ranks));
+        while (mine.size() < most_charges) mine.push_back({0, -1});
+        MPI_Allgather(mine.data(), most_charges * sizeof(Candidate), MPI_BYTE, all.data(),
+                      most_charges * sizeof(Candidate), MPI_BYTE, world);
         std::erase_if(all, [](const Candidate& c) { return c.place < 0; });
         std::sort(all.begin(), all.end(), better_);
-        all.resize(std::min(all.size(), each));
+        all.resize(std::min(all.size(), most_charges));
         return all;
     }
 

@@ -71,7 +71,7 @@ class StagedPlanes {
     /// Where plane z_ lies.
     __device__ void find() {
         const Rows r = in_.at(z_);
-        const auto row = [&](int j) { return j == 0 ? r.before : j == rows - 1 ? r.after : r.own; };
+        const auto row = [&](int j) { return j == 0 ? r.before : j == rows - 1 ? r.after : r.within; };
 #pragma unroll
         for (int k = 0; k < row_pairs; ++k) pairs_[k] = row(pair_row(k)) + to_pair_[k];
         side_ = row(side_row()) + to_side_;

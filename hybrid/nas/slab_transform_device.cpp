@@ -68,8 +68,9 @@ class DeviceSlabTransform final : public SlabTransform {
         lane_.drain();
         for (auto buffer : buffers_) lane_.release(buffer);
         buffers_.clear();
-        const int each = options_.transposed_lines ? 2 : 1;
-        for (int i = 0; i < each * options_.streams; ++i) buffers_.push_back(lane_.allocate(bytes));
+        const int buffers_per_stream = options_.transposed_lines ? 2 : 1;
+        for (int i = 0; i < buffers_per_stream * options_.streams; ++i)
+            buffers_.push_back(lane_.allocate(bytes));
         buffer_bytes_ = bytes;
     }
     funnel::DeviceAddress buffer(int stream) const { return buffers_[stream]; }
@@ -105,20 +106,20 @@ class DeviceSlabTransform final : public SlabTransform {
         reserve(chunk * plane_bytes);
         exchange_.begin(planes, block_bytes);
 
-        std::deque<Chunk> under_way;
+        std::deque<Chunk> in_flight;
         const auto deliver_finished = [&](bool wait) {
-            while (!under_way.empty()) {
-                const Chunk& next = under_way.front();
+            while (!in_flight.empty()) {
+                const Chunk& next = in_flight.front();
                 if (wait)
                     lane_.wait(next.ticket);
                 else if (!lane_.finished(next.ticket))
                     return;
                 if (!packed) exchange_.deliver(next.first, next.count);
-                under_way.pop_front();
+                in_flight.pop_front();
             }
         };
-        for (int first = 0, turn = 0; first < planes; first += chunk, ++turn) {
-            const int stream = turn % options_.streams;
+        for (int first = 0, number = 0; first < planes; first += chunk, ++number) {
+            const int stream = number % options_.streams;
             const int count = std::min(chunk, planes - first);
             funnel::Task task = start(stream, label_planes);
             task.add_copy_in({{staging_.node().local_rank(), layout_.from + first * plane_bytes},
@@ -139,7 +140,7 @@ class DeviceSlabTransform final : public SlabTransform {
                 add_copy_out(task, {place, block_bytes, buffer(stream) + target * block_bytes, plane_bytes,
                                     block_bytes, static_cast<std::uint64_t>(count)});
             }
-            under_way.push_back({lane_.submit(task), first, count});
+            in_flight.push_back({lane_.submit(task), first, count});
             deliver_finished(false);
         }
         deliver_finished(true);
@@ -157,8 +158,8 @@ class DeviceSlabTransform final : public SlabTransform {
         reserve(chunk * lines * row_bytes);
 
         const int me = staging_.node().local_rank();
-        for (int first = 0, turn = 0; first < block_rows; first += chunk, ++turn) {
-            const int stream = turn % options_.streams;
+        for (int first = 0, number = 0; first < block_rows; first += chunk, ++number) {
+            const int stream = number % options_.streams;
             const int rows = std::min(chunk, block_rows - first);
             const std::uint64_t width = rows * row_bytes;
             const funnel::Copy there{{me, layout_.receive + first * row_bytes},

@@ -57,15 +57,15 @@ class ResidentSlabTransform final : public SlabTransform {
             forward_->run(stage, nullptr);
             return;
         }
-        if (planes_under_way_.empty()) {
+        if (planes_in_flight_.empty()) {
             lane_.clear_times();
             start_planes(stage);
         }
         double planes_wall = 0, lines_wall = 0;
         {
             Booked booked(planes_wall);
-            for (const funnel::Ticket ticket : planes_under_way_) lane_.wait(ticket);
-            planes_under_way_.clear();
+            for (const funnel::Ticket ticket : planes_in_flight_) lane_.wait(ticket);
+            planes_in_flight_.clear();
         }
         {
             Booked booked(breakdown_.outstanding_communication);
@@ -75,8 +75,8 @@ class ResidentSlabTransform final : public SlabTransform {
             Booked booked(lines_wall);
             start_lines(stage);
             if (next != nullptr) start_planes(*next);
-            for (const funnel::Ticket ticket : lines_under_way_) lane_.wait(ticket);
-            lines_under_way_.clear();
+            for (const funnel::Ticket ticket : lines_in_flight_) lane_.wait(ticket);
+            lines_in_flight_.clear();
         }
         const double wall = planes_wall + lines_wall;
         const double fft_2d = std::min(wall, lane_.time_under(label_planes).kernels);
@@ -126,12 +126,12 @@ class ResidentSlabTransform final : public SlabTransform {
             MPI_Allgather(&slab_[parity], 1, MPI_UINT64_T, slabs_of_all_[parity].data(), 1, MPI_UINT64_T,
                           staging_.node().world());
         }
-        if (members_of_group(team) < world) map_other_groups(team);
+        if (members_of_group(team) < world) map_remote_groups(team);
     }
 
     /// Addresses of slabs on other GPUs are of no use here: takes those under which this rank's GPU reaches
     /// them.
-    void map_other_groups(const funnel::Team& team) {
+    void map_remote_groups(const funnel::Team& team) {
         const int world = staging_.node().world_size();
         std::array<funnel::MemoryHandle, 2> mine{};
         has_memory_ = all_granted([&] { mine = {lane_.share(slab_[0]), lane_.share(slab_[1])}; });
@@ -179,8 +179,8 @@ class ResidentSlabTransform final : public SlabTransform {
         const int chunk = static_cast<int>(
             std::clamp<std::uint64_t>(chunk_bytes_ / plane_bytes, 1, static_cast<std::uint64_t>(planes)));
         reserve(chunk * plane_bytes);
-        for (int first = 0, turn = 0; first < planes; first += chunk, ++turn) {
-            const int stream = turn % streams_, count = std::min(chunk, planes - first);
+        for (int first = 0, number = 0; first < planes; first += chunk, ++number) {
+            const int stream = number % streams_, count = std::min(chunk, planes - first);
             const funnel::DeviceAddress buffer = buffers_[stream];
             const std::uint64_t bytes = count * plane_bytes;
             funnel::Task task = task_on(stream, label_planes);
@@ -199,7 +199,7 @@ class ResidentSlabTransform final : public SlabTransform {
                 {}};
             std::copy(slabs_of_all_[parity_].begin(), slabs_of_all_[parity_].end(), scatter.to.begin());
             task.add_kernel(ft_scatter, scatter);
-            planes_under_way_.push_back(lane_.submit(task));
+            planes_in_flight_.push_back(lane_.submit(task));
         }
     }
 
@@ -216,11 +216,11 @@ class ResidentSlabTransform final : public SlabTransform {
         const std::uint64_t line_bytes = static_cast<std::uint64_t>(stage.planes) * point_bytes;
         const auto columns = static_cast<std::uint64_t>(stage.rows / staging_.node().world_size()) * stage.nx;
         const std::uint64_t chunk = std::clamp<std::uint64_t>(chunk_bytes_ / line_bytes, 1, columns);
-        for (std::uint64_t first = 0, turn = 0; first < columns; first += chunk, ++turn) {
+        for (std::uint64_t first = 0, number = 0; first < columns; first += chunk, ++number) {
             const std::uint64_t count = std::min(chunk, columns - first), bytes = count * line_bytes;
             const funnel::DeviceAddress lines = slab_[parity_] + first * line_bytes;
             // Streams of their own: behind the next transform's planes they would wait for them.
-            funnel::Task task = task_on(streams_ + static_cast<int>(turn) % streams_, label_lines);
+            funnel::Task task = task_on(streams_ + static_cast<int>(number) % streams_, label_lines);
             task.add_kernel(ft_lines, LinesArguments{lines, 0, stage.planes, static_cast<std::int32_t>(count),
                                                      stage.sign, 1});
             task.add_copy_out({{staging_.node().local_rank(), layout_.receive + first * line_bytes},
@@ -229,7 +229,7 @@ class ResidentSlabTransform final : public SlabTransform {
                                bytes,
                                bytes,
                                1});
-            lines_under_way_.push_back(lane_.submit(task));
+            lines_in_flight_.push_back(lane_.submit(task));
         }
     }
 
@@ -248,7 +248,7 @@ class ResidentSlabTransform final : public SlabTransform {
     std::uint64_t buffer_bytes_ = 0;
     int parity_ = 0;
     std::uint64_t exchanges_ = 0;
-    std::vector<funnel::Ticket> planes_under_way_, lines_under_way_;
+    std::vector<funnel::Ticket> planes_in_flight_, lines_in_flight_;
 };
 
 }  // namespace

@@ -38,9 +38,9 @@ void floods(funnel::Team& team) {
     auto* host = reinterpret_cast<double*>(team.staging().local());
     std::fill_n(host, bytes / sizeof(double), 1.0);
     std::vector<funnel::DeviceAddress> sums;
-    const auto one = lane.allocate(bytes);
+    const auto ones = lane.allocate(bytes);
     funnel::Task load;
-    load.add_copy_in(whole(team, 0, one));
+    load.add_copy_in(whole(team, 0, ones));
     lane.wait(lane.submit(load));
     for (int stream = 0; stream < streams; ++stream) {
         sums.push_back(lane.allocate(bytes));
@@ -52,7 +52,7 @@ void floods(funnel::Team& team) {
         funnel::Task task;
         task.stream = static_cast<std::uint32_t>(i % streams);
         task.timed = i % 2;
-        task.add_kernel(adding_kernel, AddArguments{one, sums[i % streams], bytes / sizeof(double)});
+        task.add_kernel(adding_kernel, AddArguments{ones, sums[i % streams], bytes / sizeof(double)});
         lane.submit(task);
     }
     double total = 0;
@@ -65,7 +65,7 @@ void floods(funnel::Team& team) {
     }
     CHECK(total == rounds);
     CHECK(lane.time_under(0).kernels > 0);
-    lane.release(one);
+    lane.release(ones);
     for (auto sum : sums) lane.release(sum);
 }
 

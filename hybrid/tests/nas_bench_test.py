@@ -39,8 +39,8 @@ LIMITS = {
 PROGRAM = """#!{python}
 import json, os, sys, time
 words = [w for w in sys.argv[1:] if w != "--timed"]
-asked, timed = dict(zip(words[::2], words[1::2])), "--timed" in sys.argv
-mode, ranks = asked["--mode"], int(os.environ["RANKS"])
+arguments, timed = dict(zip(words[::2], words[1::2])), "--timed" in sys.argv
+mode, ranks = arguments["--mode"], int(os.environ["RANKS"])
 with open({log!r}, "a") as log:
     log.write(f"{{mode}} {{ranks}} {{timed}} {{os.environ.get('CUDA_MPS_PIPE_DIRECTORY', '-')}}\\n")
 if mode == "multiple":
@@ -49,11 +49,11 @@ if mode == "cpu":
     sys.exit("nas: rank 0: no core is left")
 json.dump({{
     "schema": "busfare.hybrid.{benchmark}/1", "mode": mode, "ranks": ranks, "gpus": 1, "device": "NVIDIA H200",
-    "class": asked["--class"], "algorithm": asked.get("--algorithm", ""), "timed": timed, "iterations": 2,
+    "class": arguments["--class"], "algorithm": arguments.get("--algorithm", ""), "timed": timed, "iterations": 2,
     "iteration_seconds": [0.1, 0.1] if mode != "funneled" else [0.05, 0.05], "seconds": 0.25,
     "exchange": "device" if mode == "funneled" else "host", "verified": {verified},
     "breakdown_seconds": {{"kernels": 0.05, "copies": 0.001, "fft_1d": 0.01, "synchronous_local_copies": 0.04}},
-}}, open(asked["--json"], "w"))
+}}, open(arguments["--json"], "w"))
 sys.exit(0 if {verified} else 1)
 """
 LAUNCHER = '#!/bin/sh\nshift; export RANKS=$1; shift; exec "$@"\n'
@@ -77,7 +77,7 @@ class Case(unittest.TestCase):
 
     def play(self, benchmark: str = "mg", verified: bool = True, endless: bool = False) -> None:
         """A machine with an H200, whose link alone gives less from time to time, as on a host that others use."""
-        self.log = self.folder / "asked.txt"
+        self.log = self.folder / "runs.txt"
         self.log.write_text("")
         names = {
             "python": sys.executable,
@@ -116,9 +116,9 @@ class OnAGpu(Case):
     def test_every_mode_runs_twice_once_with_its_parts_timed(self) -> None:
         self.play()
         result = self.measured("mg")
-        asked = [line.split()[:3] for line in self.log.read_text().splitlines()]
-        self.assertIn(["funneled", "4", "False"], asked)
-        self.assertIn(["funneled", "4", "True"], asked)
+        runs = [line.split()[:3] for line in self.log.read_text().splitlines()]
+        self.assertIn(["funneled", "4", "False"], runs)
+        self.assertIn(["funneled", "4", "True"], runs)
         runs = {(run["mode"], run["ranks"]): run for run in result["runs"]}
         modes = {("single", 1), ("multiple", 8), ("multiple-mps", 4), ("funneled", 8)}
         self.assertGreaterEqual(runs.keys(), modes, result["left_out"])
@@ -137,12 +137,12 @@ class OnAGpu(Case):
         self.assertIn("cpu, 1 rank", {row["case"] for row in result["left_out"]})
         self.assertTrue(any("no core is left" in row["why"] for row in result["left_out"]))
 
-    def test_the_link_is_measured_beside_each_run_of_ft(self) -> None:
+    def test_the_link_is_measured_around_every_run_of_ft(self) -> None:
         self.play("ft")
         first, packed, *_ = self.measured("ft", "--modes", "funneled", "--ranks", "4")["runs"]
-        asked = [line.split()[:3] for line in self.log.read_text().splitlines()]
+        runs = [line.split()[:3] for line in self.log.read_text().splitlines()]
         self.assertEqual(
-            asked[:4], [["link", "41"], ["funneled", "4", "False"], ["link", "39"], ["funneled", "4", "True"]]
+            runs[:4], [["link", "41"], ["funneled", "4", "False"], ["link", "39"], ["funneled", "4", "True"]]
         )
         self.assertEqual(first["measured_link_bytes_per_second"], [41e9, 39e9])
         self.assertEqual(packed["measured_link_bytes_per_second"], [50e9, 41e9])
@@ -209,7 +209,7 @@ class OnAGpu(Case):
 
 
 class Refused(Case):
-    def test_what_cannot_be_asked_is_one_line(self) -> None:
+    def test_impossible_options_are_refused_in_a_line(self) -> None:
         self.play()
         nothing = self.folder / "nothing"
         for arguments, status, message in (
@@ -235,7 +235,7 @@ class Refused(Case):
         self.assertEqual(status, 2)
         self.assertIn("no mpirun", err)
 
-    def test_a_file_that_holds_something_else_is_one_line(self) -> None:
+    def test_a_file_of_foreign_content_is_refused_in_a_line(self) -> None:
         raw = {"gpu": "x", "driver": "1", "date": "today", "limits": LIMITS}
         empty = [{"command": "x", "result": {"schema": "busfare.hybrid.ft/1"}}]
         whole = dict.fromkeys(program.KEYS) | {"schema": "busfare.bench-ft/1", "runs": [{}], "gains": []}
@@ -278,8 +278,8 @@ class Judged(unittest.TestCase):
         (alone,), _ = rows_of("ft", [{"result": plain}], rates)
         self.assertAlmostEqual(alone["measured_parts_seconds"]["device_phases"], 0.03)
         link = [{"both_directions": [{"each_way_together_bytes_per_second": 20e9}]}]
-        (beside,), _ = rows_of("ft", [{"result": plain, "link": link}], rates)
-        self.assertAlmostEqual(beside["limit"]["predicted_link_seconds"], 16 * POINTS_C / 20e9)
+        (row,), _ = rows_of("ft", [{"result": plain, "link": link}], rates)
+        self.assertAlmostEqual(row["limit"]["predicted_link_seconds"], 16 * POINTS_C / 20e9)
         with self.assertRaisesRegex(UsageError, "a figure is missing or wrong"):
             rows_of("ft", [{"result": plain, "link": [{"both_directions": []}]}], rates)
 
@@ -288,32 +288,32 @@ class Judged(unittest.TestCase):
         rates = rates_of_limits(limits, "made up")
         whole = 16 * POINTS_C
         for gpus, rate in ((1, 50e9), (2, 50e9), (4, 20e9)):
-            told = limit_of("ft", "C", rates, gpus, True)
-            self.assertAlmostEqual(told["predicted_link_seconds"], whole / gpus / rate)
+            limit = limit_of("ft", "C", rates, gpus, True)
+            self.assertAlmostEqual(limit["predicted_link_seconds"], whole / gpus / rate)
         run = {
             "schema": "busfare.hybrid.ft/1", "mode": "funneled", "ranks": 8, "gpus": 4, "class": "C", "device": "GPU",
             "algorithm": "slabs", "exchange": "device", "iterations": 1, "iteration_seconds": [0.03], "seconds": 0.03,
             "breakdown_seconds": {"fft_1d": 0.01, "synchronous_local_copies": 0.02}, "verified": True,
         }  # fmt: skip
         slower = limits | {"all_at_once": {"gpus": 4, "each_way_together_bytes_per_second": 16e9}}
-        (beside,), _ = rows_of("ft", [{"result": run, "link": [limits, slower]}], rates)
-        self.assertAlmostEqual(beside["limit"]["predicted_link_seconds"], whole / 4 / 18e9)
-        self.assertEqual(beside["measured_link_bytes_per_second"], [20e9, 16e9])
+        (row,), _ = rows_of("ft", [{"result": run, "link": [limits, slower]}], rates)
+        self.assertAlmostEqual(row["limit"]["predicted_link_seconds"], whole / 4 / 18e9)
+        self.assertEqual(row["measured_link_bytes_per_second"], [20e9, 16e9])
         self.assertEqual(rates.row()["all_gpus"], {"gpus": 4, "each_way_bytes_per_second": 20e9})
         none = limits | {"all_at_once": {"gpus": 4, "each_way_together_bytes_per_second": 0}}
         with self.assertRaisesRegex(UsageError, "a rate of 0"):
             rates_of_limits(none, "made up")
 
-    def test_the_kernels_alone_are_a_limit_of_their_own_where_each_was_timed(self) -> None:
+    def test_kernels_timed_alone_give_a_separate_limit(self) -> None:
         names = ["mg_rprj3", "mg_correct_residual", "mg_correct_and_smooth", "mg_resid"]
         names += ["mg_correct_and_smooth_replace", "mg_solve_coarse_16"]
         timed = {
             f"mg_{n}": [{"name": name, "seconds": n * 1e-6} for name in names] for n in (256, 128, 64, 32)
         }
-        told = limit_of("mg", "B", rates_of_limits(LIMITS | timed, "made up"), 2, False)
+        limit = limit_of("mg", "B", rates_of_limits(LIMITS | timed, "made up"), 2, False)
         # Four of the finest level, three of each of three coarser ones, and one for the rest, timed beside the coarsest.
         expected = 1e-6 * (4 * 256 + 3 * (128 + 64 + 32) + 32) / 2
-        self.assertAlmostEqual(told["predicted_alone_seconds"], expected)
+        self.assertAlmostEqual(limit["predicted_alone_seconds"], expected)
         del timed["mg_64"]
         for benchmark in ("mg", "ft"):
             rates = rates_of_limits(LIMITS | timed, "made up")

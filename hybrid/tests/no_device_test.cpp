@@ -13,14 +13,14 @@ int main(int argc, char** argv) {
             throw funnel::Error(funnel::Fault::device_failed, "the pool of connections is empty");
         nas::add_host_kernels(table);
     };
-    std::string said;
+    std::string message;
     try {
         funnel::Team team(MPI_COMM_WORLD, options);
     } catch (const funnel::Error& error) {
-        said = error.what();
+        message = error.what();
     }
-    CHECK(said.find(rank == without ? "the pool of connections is empty" : "rank 1 could not open its GPU") !=
-          std::string::npos);
+    CHECK(message.find(rank == without ? "the pool of connections is empty"
+                                       : "rank 1 could not open its GPU") != std::string::npos);
     const int status = failures_of_all_ranks(check::failures);
     MPI_Finalize();
     return status;

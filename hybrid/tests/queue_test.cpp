@@ -31,16 +31,16 @@ int main() {
     for (int i = 0; i < 16; ++i) CHECK(queue->pop(value) && value.number == i);
     CHECK(!queue->pop(value));
 
-    constexpr int producers = 4, each = 20000;
+    constexpr int producers = 4, pushes = 20000;
     std::vector<std::thread> threads;
     for (int producer = 0; producer < producers; ++producer)
         threads.emplace_back([&queue, producer] {
-            for (int i = 0; i < each; ++i)
+            for (int i = 0; i < pushes; ++i)
                 while (!queue->push({producer, i})) std::this_thread::yield();
         });
     std::vector<int> next(producers, 0);
     bool in_order = true;
-    for (int taken = 0; taken < producers * each;) {
+    for (int taken = 0; taken < producers * pushes;) {
         if (!queue->pop(value)) {
             std::this_thread::yield();
             continue;

@@ -18,7 +18,7 @@ std::atomic<bool> gate{false};
 void wait_for_gate(void*, const void*) {
     while (!gate.load()) std::this_thread::yield();
 }
-void add_one(void*, const void* arguments) {
+void increment(void*, const void* arguments) {
     ++*reinterpret_cast<std::uint64_t*>(*static_cast<const std::uint64_t*>(arguments));
 }
 void times_ten(void*, const void* arguments) {
@@ -46,7 +46,7 @@ int main() {
     // Stream b waits for stream a, which is held at the gate: nothing has run when the calls are back.
     device->launch(a, wait_for_gate, &cell, sizeof cell);
     device->copy_in(a, copy(&host[0]));
-    device->launch(a, add_one, &cell, sizeof cell);
+    device->launch(a, increment, &cell, sizeof cell);
     device->record(ready, a);
     device->wait(b, ready);
     device->launch(b, times_ten, &cell, sizeof cell);

@@ -15,17 +15,17 @@ std::uint64_t bits(__m128i equal) {
 }
 
 BlockBits bits_of(const char* block) {
-    BlockBits found{};
+    BlockBits brackets{};
     for (int i = 0; i < 4; ++i) {
         const __m128i text = _mm_loadu_si128(reinterpret_cast<const __m128i*>(block + 16 * i));
         // Setting bit 5 turns '[' into '{' and ']' into '}'.
         const __m128i folded = _mm_or_si128(text, _mm_set1_epi8(0x20));
-        found.quotes |= bits(_mm_cmpeq_epi8(text, _mm_set1_epi8('"'))) << (16 * i);
-        found.backslashes |= bits(_mm_cmpeq_epi8(text, _mm_set1_epi8('\\'))) << (16 * i);
-        found.opens |= bits(_mm_cmpeq_epi8(folded, _mm_set1_epi8('{'))) << (16 * i);
-        found.closes |= bits(_mm_cmpeq_epi8(folded, _mm_set1_epi8('}'))) << (16 * i);
+        brackets.quotes |= bits(_mm_cmpeq_epi8(text, _mm_set1_epi8('"'))) << (16 * i);
+        brackets.backslashes |= bits(_mm_cmpeq_epi8(text, _mm_set1_epi8('\\'))) << (16 * i);
+        brackets.opens |= bits(_mm_cmpeq_epi8(folded, _mm_set1_epi8('{'))) << (16 * i);
+        brackets.closes |= bits(_mm_cmpeq_epi8(folded, _mm_set1_epi8('}'))) << (16 * i);
     }
-    return found;
+    return brackets;
 }
 
 std::uint64_t parity(std::uint64_t quotes) {

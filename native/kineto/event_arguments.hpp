@@ -64,7 +64,7 @@ inline constexpr std::array<std::array<std::string_view, 2>, 3> kInputs{{
 
 // Calls `field(key, value)` for each member of the object whose text is complete, until it returns false.
 template <typename Field>
-void each_member(std::string_view object, Field&& field) {
+void visit_members(std::string_view object, Field&& field) {
     JsonCursor cursor(object.data(), object.data() + object.size());
     cursor.advance();
     for (;;) {
@@ -94,7 +94,7 @@ inline constexpr std::array<std::string_view, 12> kCollectiveArguments{
 // The members of an object that tell of a collective, as an object.
 inline std::string collective_arguments(std::string_view object) {
     std::string kept = "{";
-    each_member(object, [&](std::string_view key, std::string_view value) {
+    visit_members(object, [&](std::string_view key, std::string_view value) {
         if (std::find(kCollectiveArguments.begin(), kCollectiveArguments.end(), key) !=
             kCollectiveArguments.end())
             kept.append(kept.size() > 1 ? ",\"" : "\"").append(key).append("\":").append(value);
@@ -127,8 +127,8 @@ inline void launch_argument(std::string_view key, std::string_view value, Argume
     } else if (key == "block") {
         arguments.block = sides_of(value);
     } else {
-        for (const auto& known : kLaunchArguments) {
-            if (known.key == key) arguments.*known.field = decimal(value, 0);
+        for (const auto& argument : kLaunchArguments) {
+            if (argument.key == key) arguments.*argument.field = decimal(value, 0);
         }
     }
 }
@@ -172,7 +172,7 @@ inline bool may_have_stack(std::string_view event) {
 inline JsonString stack_of(std::string_view arguments) {
     JsonString stack;
     if (arguments.find(kStack) == arguments.npos || arguments.front() != '{') return stack;
-    each_member(arguments, [&](std::string_view key, std::string_view value) {
+    visit_members(arguments, [&](std::string_view key, std::string_view value) {
         if (key != kStack) return true;
         if (is_string(value)) stack = as_string(value);
         return false;

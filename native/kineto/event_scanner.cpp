@@ -38,10 +38,10 @@ constexpr std::array<CategoryName, 16> kCategories{{
     {"python_function", Category::function},
 }};
 Category category_of(std::string_view text) {
-    for (const auto& known : kCategories) {
-        if (known.text == text) return known.category;
+    for (const auto& named : kCategories) {
+        if (named.text == text) return named.category;
     }
-    return Category::other;
+    return Category::skipped;
 }
 
 }  // namespace
@@ -175,15 +175,15 @@ bool EventScanner::event(JsonCursor& cursor) {
 
 void EventScanner::keep(std::string_view text) {
     std::string_view start, duration, process, thread, arguments_text, name;
-    Category category = Category::other;
+    Category category = Category::skipped;
     char phase = 0;
-    each_member(text, [&](std::string_view key, std::string_view value) {
+    visit_members(text, [&](std::string_view key, std::string_view value) {
         if (key == "cat") {
             if (is_string(value)) category = category_of(as_string(value).raw);
-            if (category == Category::other && is_string(value)) count_other(as_string(value).raw);
+            if (category == Category::skipped && is_string(value)) count_skipped(as_string(value).raw);
             if (category == Category::operator_ && !launches_ && !may_have_stack(text))
-                category = Category::other;
-            return category != Category::other;
+                category = Category::skipped;
+            return category != Category::skipped;
         } else if (key == "ph") {
             if (value.size() == 3) phase = value[1];
         } else if (key == "name") {
@@ -203,7 +203,7 @@ void EventScanner::keep(std::string_view text) {
     });
     // Only complete events have a duration; flow arrows and counters share their categories.
     const bool timed = phase == 'X' || (phase == 'i' && category == Category::event_record);
-    if (category == Category::other) return;
+    if (category == Category::skipped) return;
     if (!timed) {
         // A range whose end is another event: no writer of these categories makes them.
         if (phase == 'B' && category < Category::operator_) ++unusable_;
@@ -232,14 +232,14 @@ void EventScanner::keep(std::string_view text) {
     }
     Arguments arguments;
     if (!arguments_text.empty() && arguments_text.front() == '{') {
-        each_member(arguments_text, [&](std::string_view key, std::string_view value) {
+        visit_members(arguments_text, [&](std::string_view key, std::string_view value) {
             if (key == "cuda_sync_kind") {
                 if (is_string(value)) arguments.sync_kind = as_string(value);
                 return true;
             }
-            for (const auto& known : kIntegerArguments) {
-                if (known.key == key) {
-                    arguments.*known.field = decimal(value, 0);
+            for (const auto& argument : kIntegerArguments) {
+                if (argument.key == key) {
+                    arguments.*argument.field = decimal(value, 0);
                     return true;
                 }
             }
@@ -286,17 +286,17 @@ void EventScanner::keep(std::string_view text) {
 }
 
 // What is passed over must not look as if it were not there.
-void EventScanner::count_other(std::string_view category) {
+void EventScanner::count_skipped(std::string_view category) {
     const auto begins = [&](std::string_view with) { return category.starts_with(with); };
     accelerator_events_ += begins("mtia_") || begins("hpu_") || begins("glow_");
-    other_calls_ += begins("xpu_runtime") || begins("xpu_driver") || begins("privateuse1_");
+    foreign_calls_ += begins("xpu_runtime") || begins("xpu_driver") || begins("privateuse1_");
 }
 
 void EventScanner::keep_operator(std::string_view name, std::string_view arguments) {
     std::array<std::string_view, 4> parts{name};
     std::int64_t external = kMissing;
     if (!arguments.empty() && arguments.front() == '{') {
-        each_member(arguments, [&](std::string_view key, std::string_view value) {
+        visit_members(arguments, [&](std::string_view key, std::string_view value) {
             if (key == "External id" || key == "external id") external = decimal(value, 0);
             for (std::size_t part = 0; part < kInputs.size(); ++part) {
                 if (key == kInputs[part][0] || key == kInputs[part][1]) parts[part + 1] = value;

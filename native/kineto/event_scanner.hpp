@@ -25,7 +25,7 @@ enum class Category : std::uint8_t {
     annotation,
     operator_,  // of PyTorch, on the host
     function,   // of Python
-    other
+    skipped
 };
 
 // One row an event. kMissing stands for what the event does not say.
@@ -92,7 +92,7 @@ class EventScanner {
     std::uint64_t unusable() const { return unusable_; }
     // Events that are not read, by whose: of accelerators that are no GPUs, and calls of other runtimes.
     std::uint64_t accelerator_events() const { return accelerator_events_; }
-    std::uint64_t other_calls() const { return other_calls_; }
+    std::uint64_t foreign_calls() const { return foreign_calls_; }
 
   private:
     // Texts, each once.
@@ -108,7 +108,7 @@ class EventScanner {
     bool top_field(JsonCursor& cursor);
     bool event(JsonCursor& cursor);
     void keep(std::string_view text);
-    void count_other(std::string_view category);
+    void count_skipped(std::string_view category);
     void keep_operator(std::string_view name, std::string_view arguments);
 
     bool launches_;
@@ -119,7 +119,7 @@ class EventScanner {
     std::string pending_;
     std::uint64_t consumed_ = 0;
     std::uint64_t header_bytes_ = 0;
-    std::uint64_t events_ = 0, unusable_ = 0, accelerator_events_ = 0, other_calls_ = 0;
+    std::uint64_t events_ = 0, unusable_ = 0, accelerator_events_ = 0, foreign_calls_ = 0;
     std::string error_;
     std::uint64_t error_position_ = 0;
     EventColumns columns_;

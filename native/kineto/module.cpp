@@ -140,5 +140,5 @@ NB_MODULE(_kineto_events, module) {
         .def_prop_ro("events", &EventScanner::events)
         .def_prop_ro("unusable", &EventScanner::unusable)
         .def_prop_ro("accelerator_events", &EventScanner::accelerator_events)
-        .def_prop_ro("other_calls", &EventScanner::other_calls);
+        .def_prop_ro("foreign_calls", &EventScanner::foreign_calls);
 }

@@ -39,7 +39,7 @@ Check::Check(const Timeline& timeline) : t_(timeline), joints_(!timeline.joints.
     if (c.size() + o.size() > most)
         throw std::invalid_argument("replay: more than a billion calls and operations");
     for (auto [length, name] : {std::pair{c.gap.size(), "call_gap"},
-                                {c.own.size(), "call_own"},
+                                {c.busy.size(), "call_own"},
                                 {c.after.size(), "call_after"},
                                 {c.wait.size(), "call_wait"},
                                 {c.wait_key.size(), "call_wait_key"},
@@ -57,7 +57,7 @@ Check::Check(const Timeline& timeline) : t_(timeline), joints_(!timeline.joints.
                                 {o.order_lag.size(), "operation_order_lag"},
                                 {o.extra.size(), "operation_extra"},
                                 {o.engine_lag.size(), "operation_engine_lag"},
-                                {o.turn.size(), "operation_turn"},
+                                {o.queue_key.size(), "operation_turn"},
                                 {o.after.size(), "operation_after"},
                                 {o.released.size(), "operation_released"},
                                 {o.unordered.size(), "operation_unordered"},
@@ -73,7 +73,7 @@ Check::Check(const Timeline& timeline) : t_(timeline), joints_(!timeline.joints.
     check_length(s.kind.size(), s.size(), "stream_kind");
     for (std::size_t row = 0; row < o.weight.size(); ++row)
         if (!is_factor(o.weight[row])) refuse("operation_weight", row);
-    check_length(l.both.size(), l.bytes_per_s.size(), "link_both");
+    check_length(l.duplex_share.size(), l.bytes_per_s.size(), "link_both");
     check_length(l.opposite.size(), l.bytes_per_s.size(), "link_opposite");
     for (std::size_t row = 0; row < s.size(); ++row) {
         if (!none_or_within(s.device[row], s.size())) refuse("stream_device", row);
@@ -86,7 +86,7 @@ Check::Check(const Timeline& timeline) : t_(timeline), joints_(!timeline.joints.
         if (t_.engines.slots[row] < 1) refuse("engine_slots", row);
     for (std::size_t row = 0; row < l.bytes_per_s.size(); ++row) {
         if (!(l.bytes_per_s[row] > 0)) refuse("link_bytes_per_s", row);
-        if (!is_rate(l.both[row])) refuse("link_both", row);
+        if (!is_rate(l.duplex_share[row])) refuse("link_both", row);
         if (!none_or_within(l.opposite[row], l.bytes_per_s.size())) refuse("link_opposite", row);
     }
 }
@@ -96,7 +96,7 @@ void Check::key(std::size_t row) const {
     bool good = true;
     switch (static_cast<Wait>(t_.calls.wait[row])) {
         case Wait::none:
-        case Wait::own:
+        case Wait::launches:
             break;
         case Wait::stream:
             good = within(key, t_.streams.size());

@@ -56,10 +56,10 @@ inline void Check::call(std::size_t row) {
     const Calls& c = t_.calls;
     if (!within(c.thread[row], c.size())) refuse("call_thread", row);
     if (c.gap[row] < 0) refuse("call_gap", row);
-    if (c.own[row] < 0) refuse("call_own", row);
+    if (c.busy[row] < 0) refuse("call_own", row);
     if (!none_or_within(c.after[row], row)) refuse("call_after", row);
     add(c.gap[row], "call_gap", row);
-    add(c.own[row], "call_own", row);
+    add(c.busy[row], "call_own", row);
     add(c.wait_lag[row], "call_wait_lag", row);
     if (c.wait[row] != 0) key(row);
     if (c.act[row] != 0) {
@@ -88,7 +88,7 @@ inline void Check::operation(std::size_t row) {
     add(o.order_lag[row], "operation_order_lag", row);
     add(o.extra[row], "operation_extra", row);
     add(o.engine_lag[row], "operation_engine_lag", row);
-    if (o.unordered[row] > (kNotInStream | kNotBehindBarrier | kNotBehindOthers))
+    if (o.unordered[row] > (kNotInStream | kNotBehindBarrier | kNotBehindEvents))
         refuse("operation_unordered", row);
     // Also where it is not a number.
     if (!(o.bytes_per_s[row] >= 0 && o.bytes_per_s[row] <= std::numeric_limits<double>::max()))

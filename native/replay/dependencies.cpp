@@ -112,10 +112,10 @@ class Builder {
             // The stream may itself wait for others that nothing in it waits for yet.
             auto& recorded = recorded_[event];
             recorded = pending_[stream];
-            for (Index other : implied_by(stream)) add(recorded, last_in_stream_[other]);
+            for (Index used : implied_by(stream)) add(recorded, last_in_stream_[used]);
             if (last_in_stream_[stream] != kNone) add(recorded, last_in_stream_[stream]);
-        } else if (const auto found = recorded_.find(event); found != recorded_.end()) {
-            for (Index operation : found->second) add(pending_[stream], operation);
+        } else if (const auto record = recorded_.find(event); record != recorded_.end()) {
+            for (Index operation : record->second) add(pending_[stream], operation);
         }
     }
 
@@ -130,9 +130,9 @@ class Builder {
 
     // Of each stream the last operation is enough: lists never grow beyond the number of streams.
     void add(std::vector<Index>& operations, Index operation) const {
-        for (Index& other : operations) {
-            if (t_.operations.stream[other] == t_.operations.stream[operation]) {
-                other = std::max(other, operation);
+        for (Index& newest : operations) {
+            if (t_.operations.stream[newest] == t_.operations.stream[operation]) {
+                newest = std::max(newest, operation);
                 return;
             }
         }
@@ -151,8 +151,8 @@ class Builder {
             ++d_.operation_waits[operation];
         }
         if (auto& pending = pending_[stream]; !pending.empty()) {
-            if (!(unordered & kNotBehindOthers))
-                for (Index other : pending) edge(other, node, kNotBehindOthers);
+            if (!(unordered & kNotBehindEvents))
+                for (Index earlier : pending) edge(earlier, node, kNotBehindEvents);
             pending.clear();
         }
         if (o.after[operation] != kNone) edge(o.after[operation], node);
@@ -168,9 +168,9 @@ class Builder {
         if (context == kNone || kind == StreamKind::non_blocking) return;
         Barrier& barrier = barriers_[context];
         if (kind == StreamKind::legacy) {
-            for (Index other : barrier.used_since) {
-                if (ordered) edge(last_in_stream_[other], calls_ + operation, kNotBehindBarrier);
-                used_since_barrier_[other] = 0;
+            for (Index used : barrier.used_since) {
+                if (ordered) edge(last_in_stream_[used], calls_ + operation, kNotBehindBarrier);
+                used_since_barrier_[used] = 0;
             }
             barrier.used_since.clear();
             barrier.last = operation;
@@ -192,21 +192,21 @@ class Builder {
         switch (static_cast<Wait>(t_.calls.wait[call])) {
             case Wait::none:
                 break;
-            case Wait::own:
+            case Wait::launches:
                 for (Index o = d_.first_operation[call]; o < issued; ++o)
                     if (t_.operations.launched[o]) edge(o, call);
                 break;
             case Wait::stream:
                 if (last_in_stream_[key] != kNone) edge(last_in_stream_[key], call);
                 for (Index operation : pending_[key]) edge(operation, call);
-                for (Index other : implied_by(key)) edge(last_in_stream_[other], call);
+                for (Index used : implied_by(key)) edge(last_in_stream_[used], call);
                 break;
             case Wait::device:
                 wait_for_device(call, key);
                 break;
             case Wait::event:
-                if (const auto found = recorded_.find(key); found != recorded_.end())
-                    for (Index operation : found->second) edge(operation, call);
+                if (const auto record = recorded_.find(key); record != recorded_.end())
+                    for (Index operation : record->second) edge(operation, call);
                 break;
             case Wait::operation:
                 if (key >= issued) refuse("call_wait_key", static_cast<std::size_t>(call));

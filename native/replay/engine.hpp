@@ -15,7 +15,7 @@
 
 namespace busfare::replay {
 
-using Turn = std::pair<Time, Index>;
+using Queued = std::pair<Time, Index>;
 
 // The one operation that has fewer slots of its engine than it takes.
 struct Squeezed {
@@ -54,7 +54,7 @@ struct Engine {
     Index left_by = kNone;
     Squeezed squeezed = {};  // while there is one, no slot is free
     Time squeezings = 0;     // how often what it has changed
-    std::priority_queue<Turn, std::vector<Turn>, std::greater<>> queue = {};
+    std::priority_queue<Queued, std::vector<Queued>, std::greater<>> queue = {};
     std::array<std::pair<Time, Time>, 8> left = {};  // the last that left: from when to when they were there
     std::size_t leaves = 0;
 

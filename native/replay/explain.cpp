@@ -23,12 +23,12 @@ constexpr int kMostSteps = 4096;
 // recorded.
 constexpr Time kMostLaunch = 1000000, kMostOrder = 10000;
 // An engine that stands still for longer between two operations was free.
-constexpr Time kTurnRound = 20000;
+constexpr Time kLongestGap = 20000;
 // Where a trace shows no case of its own.
 constexpr Time kUsualLaunch = 5000, kUsualOrder = 1000, kUsualCall = 2000;
 // From a kernel to a copy or back: `busfare probe` measures 2.7 to 5.2 µs from a kernel to a copy on H100s
 // and H200s (`after_kernel_s`, results/probe), most often between 4 and 5.
-constexpr Time kUsualTurn = 4500;
+constexpr Time kUsualUnitChange = 4500;
 
 Time median(std::vector<Time>& values, Time otherwise) {
     if (values.empty()) return otherwise;
@@ -80,7 +80,7 @@ class Explainer {
         const std::size_t operations = t_.operations.size();
         x_.unordered.assign(operations, 0);
         before_.assign(operations, kNever);
-        turns_.assign(operations, 0);
+        unit_changes_.assign(operations, 0);
         for (std::size_t before = 0; before < operations; ++before) {
             const Index o = d_.operation_behind[before];
             if (o == kNone) continue;
@@ -109,11 +109,11 @@ class Explainer {
     void follows(Index operation, Index before) {
         if (r_.operation_end[before] <= before_[operation]) return;
         before_[operation] = r_.operation_end[before];
-        turns_[operation] = r_.operation_unit[before] != r_.operation_unit[operation];
+        unit_changes_[operation] = r_.operation_unit[before] != r_.operation_unit[operation];
     }
 
     Time usual_order(std::size_t o) const {
-        return (turns_[o] ? x_.typical_turn : x_.typical_order)[r_.operation_class[o]];
+        return (unit_changes_[o] ? x_.typical_unit_change : x_.typical_order)[r_.operation_class[o]];
     }
 
     // Who went before whom, and when the engine of each operation last became free before it; only where one
@@ -139,13 +139,13 @@ class Explainer {
 
     // Right up to this operation.
     bool engine_worked(std::size_t o) const {
-        return engine_free_[o] != kNever && engine_free_[o] + kTurnRound >= r_.operation_start[o];
+        return engine_free_[o] != kNever && engine_free_[o] + kLongestGap >= r_.operation_start[o];
     }
 
     bool launched(std::size_t o) const { return t_.operations.launched[o] != 0; }
 
     void typical_lags() {
-        std::array<std::vector<Time>, 256> launch, order, turn;
+        std::array<std::vector<Time>, 256> launch, order, unit_change;
         for (std::size_t o = 0; o < t_.operations.size(); ++o) {
             const Time start = r_.operation_start[o], free = engine_worked(o) ? engine_free_[o] : kNever,
                        before = std::max(before_[o], free);
@@ -159,12 +159,13 @@ class Explainer {
                     quick_[device].push_back({t_.operations.call[o], start - called});
             }
             if (before > done + kUsualLaunch && start >= before)
-                (turns_[o] && free <= before_[o] ? turn : order)[kind].push_back(start - before);
+                (unit_changes_[o] && free <= before_[o] ? unit_change : order)[kind].push_back(start -
+                                                                                               before);
         }
         for (std::size_t kind = 0; kind < 256; ++kind) {
             x_.typical_launch[kind] = std::min(median(launch[kind], kUsualLaunch), kMostLaunch);
             x_.typical_order[kind] = std::min(median(order[kind], kUsualOrder), kMostOrder);
-            x_.typical_turn[kind] = std::min(median(turn[kind], kUsualTurn), kMostOrder);
+            x_.typical_unit_change[kind] = std::min(median(unit_change[kind], kUsualUnitChange), kMostOrder);
         }
     }
 
@@ -300,17 +301,18 @@ class Explainer {
     // `missed`.
     void look_at_wait(Index call, Index operation, const std::vector<Index>& before,
                       std::vector<Index>* missed) {
-        const bool own = static_cast<Wait>(t_.calls.wait[call]) == Wait::own;
+        const bool waits_for_launches = static_cast<Wait>(t_.calls.wait[call]) == Wait::launches;
         // A staged copy to the device returns once its last part is in the staging buffer: before its end.
-        const bool staged = own && first_start(static_cast<std::size_t>(call)) <= r_.call_end[call];
+        const bool staged =
+            waits_for_launches && first_start(static_cast<std::size_t>(call)) <= r_.call_end[call];
         Index o = operation;
         for (int steps = 0; o != kNone && !staged && outlasts(o, call);) {
             contradicted_[call] = 1;
-            o = own || ++steps > kMostSteps ? kNone : before[o];
+            o = waits_for_launches || ++steps > kMostSteps ? kNone : before[o];
         }
         if (missed && o != operation) keep_newest(*missed, operation);
         // Where work of a stream ran out of order, what the call waited for is the one that ended last.
-        if (o != kNone && !own && latest_[o] != o && !outlasts(latest_[o], call)) {
+        if (o != kNone && !waits_for_launches && latest_[o] != o && !outlasts(latest_[o], call)) {
             contradicted_[call] = 1;
             o = latest_[o];
         }
@@ -320,16 +322,16 @@ class Explainer {
 
     // One a stream.
     void keep_newest(std::vector<Index>& operations, Index operation) const {
-        for (Index& other : operations) {
-            if (t_.operations.stream[other] == t_.operations.stream[operation])
-                return void(other = std::max(other, operation));
+        for (Index& newest : operations) {
+            if (t_.operations.stream[newest] == t_.operations.stream[operation])
+                return void(newest = std::max(newest, operation));
         }
         operations.push_back(operation);
     }
 
     void split_calls() {
         const std::size_t calls = t_.calls.size();
-        x_.own.assign(calls, 0);
+        x_.busy.assign(calls, 0);
         x_.wait_lag.assign(calls, 0);
         x_.wait.assign(t_.calls.wait.begin(), t_.calls.wait.end());
         x_.wait_key.assign(t_.calls.wait_key.begin(), t_.calls.wait_key.end());
@@ -337,7 +339,7 @@ class Explainer {
             const Time start = r_.call_start[c], end = r_.call_end[c], duration = end - start;
             const Time usual = x_.typical_call[r_.call_class[c]];
             const Index last = last_awaited_[c];
-            x_.own[c] = duration;
+            x_.busy[c] = duration;
             if (contradicted_[c]) {
                 const bool left = last != kNone && r_.operation_end[last] > start;
                 ++(left ? x_.waits_narrowed : x_.waits_dropped);
@@ -347,7 +349,7 @@ class Explainer {
             if (static_cast<Wait>(x_.wait[c]) == Wait::none || last == kNone) continue;
             if (r_.operation_end[last] > start) {
                 x_.wait_lag[c] = end - r_.operation_end[last];
-                x_.own[c] = std::min(duration, usual);
+                x_.busy[c] = std::min(duration, usual);
             } else {
                 x_.wait_lag[c] = std::min(duration, usual);
             }
@@ -367,7 +369,7 @@ class Explainer {
     const Index calls_;
     Explained x_;
     std::vector<Time> before_, engine_free_;
-    std::vector<std::uint8_t> turns_;  ///< whether what it follows ran on another unit
+    std::vector<std::uint8_t> unit_changes_;  ///< whether what it follows ran on another unit
     std::vector<Index> lined_up_;
     std::vector<std::vector<std::pair<Index, Time>>>
         quick_;                        ///< by device: calls whose work found it ready, and how soon

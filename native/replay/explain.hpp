@@ -20,14 +20,14 @@ struct Recorded {
 
 // Columns of a timeline that replays as it was recorded.
 struct Explained {
-    std::vector<Time> own, wait_lag;  // of calls
+    std::vector<Time> busy, wait_lag;  // of calls
     // Of calls: what is left of a wait where the recording contradicts a part of it.
     std::vector<std::uint8_t> wait;
     std::vector<Index> wait_key;
     std::vector<Time> launch_lag, order_lag, extra;  // of operations
     std::vector<std::uint8_t> unordered;             // of operations
-    // By class; `order` behind work of the same unit, `turn` behind that of another.
-    std::array<Time, 256> typical_launch{}, typical_order{}, typical_turn{}, typical_call{};
+    // By class; `order` behind work of the same unit, `unit_change` behind that of another.
+    std::array<Time, 256> typical_launch{}, typical_order{}, typical_unit_change{}, typical_call{};
     // Waits of which nothing is left, waits of which a part is, orders between operations that do not hold.
     std::int64_t waits_dropped = 0, waits_narrowed = 0, orders_dropped = 0;
 };

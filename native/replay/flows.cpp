@@ -22,14 +22,14 @@ std::optional<Flows::Foreseen> Flows::end(Index operation, Time now) {
 
 void Flows::advance(Time now) {
     const auto passed = static_cast<double>(now - now_);
-    for (Flow& flow : flows_) flow.left = std::max(0.0, flow.left - flow.pace * passed);
+    for (Flow& flow : flows_) flow.left = std::max(0.0, flow.left - flow.rate_share * passed);
     now_ = now;
 }
 
 std::optional<Flows::Foreseen> Flows::foresee() {
     share_(flows_);
     ++changes_;
-    const auto needs = [](const Flow& flow) { return flow.left / flow.pace; };
+    const auto needs = [](const Flow& flow) { return flow.left / flow.rate_share; };
     const Flow* first = nullptr;
     for (const Flow& flow : flows_)
         if (first == nullptr || needs(flow) < needs(*first) ||

@@ -30,15 +30,15 @@ void Sharing::operator()(std::vector<Flow>& flows) {
             ++users_[o_.links[at]];
             growth_[o_.links[at]] += o_.link_cost[at] * o_.weight[operation];
         }
-        flows[f].pace = 1;
+        flows[f].rate_share = 1;
         if (first != last) growing_.push_back(f);
     }
     for (std::size_t f : growing_) {
         const auto [first, last] = places_of(flows[f].operation);
         for (std::size_t at = first; at < last; ++at) {
             const Index link = o_.links[at], opposite = l_.opposite[link];
-            const bool both = opposite != kNone && users_[opposite] > 0;
-            left_[link] = l_.bytes_per_s[link] * (both ? l_.both[link] : 1.0);
+            const bool duplex = opposite != kNone && users_[opposite] > 0;
+            left_[link] = l_.bytes_per_s[link] * (duplex ? l_.duplex_share[link] : 1.0);
         }
     }
     // Each round fixes at least one flow, at the tightest of all limits: a rate for a weight of one.
@@ -62,7 +62,7 @@ void Sharing::operator()(std::vector<Flow>& flows) {
             const Index operation = flows[f].operation;
             const auto [first, last] = places_of(operation);
             const double rate = least * o_.weight[operation];
-            flows[f].pace = rate / o_.bytes_per_s[operation];
+            flows[f].rate_share = rate / o_.bytes_per_s[operation];
             for (std::size_t at = first; at < last; ++at) {
                 const Index link = o_.links[at];
                 left_[link] = std::max(0.0, left_[link] - o_.link_cost[at] * rate);
@@ -79,11 +79,11 @@ std::vector<Time> alone(const Timeline& timeline, std::span<const Time> start, s
     const Operations& operations = timeline.operations;
     check_times(start, end, operations.size(), "start", "end");
     Sharing share(operations, timeline.links);
-    std::vector<Time> found(operations.size());
+    std::vector<Time> durations(operations.size());
     std::vector<std::pair<Time, Index>> edges;  // ~row: an end
     for (std::size_t o = 0; o < operations.size(); ++o) {
-        found[o] = end[o] - start[o];
-        if (!share.shares(static_cast<Index>(o)) || found[o] == 0) continue;
+        durations[o] = end[o] - start[o];
+        if (!share.shares(static_cast<Index>(o)) || durations[o] == 0) continue;
         edges.emplace_back(start[o], static_cast<Index>(o));
         edges.emplace_back(end[o], ~static_cast<Index>(o));
     }
@@ -96,7 +96,7 @@ std::vector<Time> alone(const Timeline& timeline, std::span<const Time> start, s
         if (time > now && !flows.empty()) {
             share(flows);
             for (const Flow& flow : flows)
-                done[flow.operation] += flow.pace * static_cast<double>(time - now);
+                done[flow.operation] += flow.rate_share * static_cast<double>(time - now);
         }
         if ((steps += flows.size() + 1) > 0x10000) {
             poll();
@@ -108,10 +108,10 @@ std::vector<Time> alone(const Timeline& timeline, std::span<const Time> start, s
         } else {
             const Index operation = ~row;
             std::erase_if(flows, [&](const Flow& flow) { return flow.operation == operation; });
-            found[operation] = std::llround(done[operation]);
+            durations[operation] = std::llround(done[operation]);
         }
     }
-    return found;
+    return durations;
 }
 
 }  // namespace busfare::replay

@@ -9,10 +9,11 @@
 
 namespace busfare::replay {
 
-// A copy under way. `left` is the time it still needs alone; `pace` what part of its own rate it has now.
+// A copy under way. `left` is the time it still needs alone; `rate_share` what part of its own rate it has
+// now.
 struct Flow {
     Index operation = kNone;
-    double left = 0, pace = 1;
+    double left = 0, rate_share = 1;
 };
 
 class Sharing {
@@ -24,8 +25,8 @@ class Sharing {
         return first != last;
     }
     // Sets the pace of every flow: rates grow together, each by its weight, until a link is full or a flow
-    // has all that it can use. A link whose opposite is in use carries `both` of its rate. Flows without
-    // links keep pace 1.
+    // has all that it can use. A link whose opposite is in use carries `duplex_share` of its rate. Flows
+    // without links keep a rate_share of 1.
     void operator()(std::vector<Flow>& flows);
 
   private:

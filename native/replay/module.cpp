@@ -64,7 +64,7 @@ Timeline timeline(const Columns& c) {
     Timeline t{
         .calls = {.thread = c.get<Index>("call_thread"),
                   .gap = c.get<Time>("call_gap"),
-                  .own = c.get<Time>("call_own"),
+                  .busy = c.get<Time>("call_own"),
                   .after = c.get<Index>("call_after"),
                   .wait = c.get<std::uint8_t>("call_wait"),
                   .wait_key = c.get<Index>("call_wait_key"),
@@ -83,7 +83,7 @@ Timeline timeline(const Columns& c) {
                        .extra = c.get<Time>("operation_extra"),
                        .engine_lag = c.get<Time>(c.has("operation_engine_lag") ? "operation_engine_lag"
                                                                                : "operation_order_lag"),
-                       .turn = c.get<Time>("operation_turn"),
+                       .queue_key = c.get<Time>("operation_turn"),
                        .after = c.get<Index>("operation_after"),
                        .released = c.get<Time>("operation_released"),
                        .unordered = c.get<std::uint8_t>("operation_unordered"),
@@ -97,7 +97,7 @@ Timeline timeline(const Columns& c) {
                     .kind = c.get<std::uint8_t>("stream_kind")},
         .engines = {.slots = c.get<Index>("engine_slots")},
         .links = {.bytes_per_s = c.get<double>("link_bytes_per_s"),
-                  .both = c.get<double>("link_both"),
+                  .duplex_share = c.get<double>("link_both"),
                   .opposite = c.get<Index>("link_opposite")},
     };
     if (has_joints(c)) {
@@ -137,7 +137,7 @@ nb::dict explain_columns(nb::dict columns, nb::dict recorded, Time ahead) {
         x = explain(t, times);
     }
     nb::dict out;
-    out["call_own"] = column(std::move(x.own));
+    out["call_own"] = column(std::move(x.busy));
     out["call_wait_lag"] = column(std::move(x.wait_lag));
     out["call_wait"] = column(std::move(x.wait));
     out["call_wait_key"] = column(std::move(x.wait_key));
@@ -147,7 +147,7 @@ nb::dict explain_columns(nb::dict columns, nb::dict recorded, Time ahead) {
     out["operation_unordered"] = column(std::move(x.unordered));
     out["typical_launch"] = column(x.typical_launch);
     out["typical_order"] = column(x.typical_order);
-    out["typical_turn"] = column(x.typical_turn);
+    out["typical_turn"] = column(x.typical_unit_change);
     out["typical_call"] = column(x.typical_call);
     out["waits_dropped"] = x.waits_dropped;
     out["waits_narrowed"] = x.waits_narrowed;
@@ -213,12 +213,12 @@ nb::object alone_column(nb::dict columns, nb::handle start_column, nb::handle en
     const Columns c(columns);
     const Timeline t = timeline(c);
     const auto start = c.get<Time>(start_column, "start"), end = c.get<Time>(end_column, "end");
-    std::vector<Time> found;
+    std::vector<Time> durations;
     {
         nb::gil_scoped_release unlocked;
-        found = alone(t, start, end, poll);
+        durations = alone(t, start, end, poll);
     }
-    return column(std::move(found));
+    return column(std::move(durations));
 }
 
 nb::dict unnamed_event_columns(nb::dict columns) {

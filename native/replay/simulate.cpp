@@ -19,14 +19,14 @@ enum class Happens : std::uint8_t { flow_done, operation_done, squeezed_done, fl
 
 struct Event {
     Time time;
-    Time turn;  // of flow_done: the change of paces that it was foreseen in; of squeezed_done: likewise
+    Time key;  // of flow_done: the change of paces that it was foreseen in; of squeezed_done: likewise
     Index operation;
     Happens what;
-    bool operator>(const Event& other) const {
-        if (time != other.time) return time > other.time;
-        if (what != other.what) return what > other.what;
-        if (turn != other.turn) return turn > other.turn;
-        return operation > other.operation;
+    bool operator>(const Event& event) const {
+        if (time != event.time) return time > event.time;
+        if (what != event.what) return what > event.what;
+        if (key != event.key) return key > event.key;
+        return operation > event.operation;
     }
 };
 
@@ -105,7 +105,7 @@ class Simulator {
                 if (t_.operations.launched[o] && release(o, start + t_.operations.launch_lag[o], call))
                     ready(o);
             if (joints_ && joints_.waits(call)) return;
-            if (!may_return(call, begins(call) + t_.calls.own[call], kNone)) return;
+            if (!may_return(call, begins(call) + t_.calls.busy[call], kNone)) return;
             call = call_returned(call);
         }
     }
@@ -163,7 +163,7 @@ class Simulator {
             }
             start += o.extra[operation];
             if (o.engine[operation] != kNone) {
-                events_.push({start, o.turn[operation], operation, Happens::operation_ready});
+                events_.push({start, o.queue_key[operation], operation, Happens::operation_ready});
                 return;
             }
             if (joints_) {
@@ -183,13 +183,13 @@ class Simulator {
         for (const Index joint : joints_.of(node)) {
             tick();
             if (!joints_.arrives(joint, node, time)) continue;
-            Index other;
-            while ((other = joints_.take_waiting(joint)) != kNone) {
+            Index waiter;
+            while ((waiter = joints_.take_waiting(joint)) != kNone) {
                 tick();
-                if (other >= calls_)
-                    ends(other - calls_, begins(other) + t_.operations.duration[other - calls_]);
-                else if (may_return(other, begins(other) + t_.calls.own[other], kNone))
-                    to_do_.push_back(~other);
+                if (waiter >= calls_)
+                    ends(waiter - calls_, begins(waiter) + t_.operations.duration[waiter - calls_]);
+                else if (may_return(waiter, begins(waiter) + t_.calls.busy[waiter], kNone))
+                    to_do_.push_back(~waiter);
             }
         }
     }
@@ -239,7 +239,7 @@ class Simulator {
                 } else if (engine.free >= takes && engine.queue.empty()) {
                     enter(engine, event.operation, takes == engine.slots && engine.left_by != kNone);
                 } else {
-                    engine.queue.emplace(event.turn, event.operation);
+                    engine.queue.emplace(event.key, event.operation);
                     admit(engine, false);
                 }
                 break;
@@ -249,7 +249,7 @@ class Simulator {
                 break;
             case Happens::squeezed_done: {
                 Engine& engine = engines_[t_.operations.engine[event.operation]];
-                if (event.turn != engine.squeezings) break;  // it has got more since
+                if (event.key != engine.squeezings) break;  // it has got more since
                 const Index had = engine.squeezed.has;
                 engine.squeezed.operation = kNone;
                 ends(event.operation, event.time);
@@ -269,7 +269,7 @@ class Simulator {
                 break;
             }
             case Happens::flow_done:
-                if (!flows_.holds(event.turn)) break;  // the paces have changed since
+                if (!flows_.holds(event.key)) break;  // the paces have changed since
                 expect(flows_.end(event.operation, event.time));
                 flow_ended(event.operation, event.time);
                 break;

@@ -13,19 +13,19 @@ using Index = std::int32_t;  // a row of a table; kNone: no row
 inline constexpr Index kNone = -1;
 
 // What a call waits for before it returns; `key` is the row or the number that it names.
-enum class Wait : std::uint8_t { none, own, stream, device, event, operation };
+enum class Wait : std::uint8_t { none, launches, stream, device, event, operation };
 // What a call does to a stream besides launching operations.
 enum class Act : std::uint8_t { none, record_event, wait_for_event };
 enum class StreamKind : std::uint8_t { legacy, blocking, non_blocking };
 
 // Orders that an operation does not keep, since the recording shows it breaking them.
-enum Unordered : std::uint8_t { kNotInStream = 1, kNotBehindBarrier = 2, kNotBehindOthers = 4 };
+enum Unordered : std::uint8_t { kNotInStream = 1, kNotBehindBarrier = 2, kNotBehindEvents = 4 };
 
 // Host calls, sorted by recorded start. A call starts `gap` after the thread's call before it has ended or,
-// where another thread hands the work over, after that call (`after`); it lasts `own` plus what it waits.
+// where another thread hands the work over, after that call (`after`); it lasts `busy` plus what it waits.
 struct Calls {
     std::span<const Index> thread;
-    std::span<const Time> gap, own;
+    std::span<const Time> gap, busy;
     std::span<const Index> after;
     std::span<const std::uint8_t> wait;
     std::span<const Index> wait_key;
@@ -46,7 +46,7 @@ struct Operations {
     std::span<const Time> duration;
     std::span<const Time> launch_lag, order_lag, extra;
     std::span<const Time> engine_lag;  // behind another that took all of its engine
-    std::span<const Time> turn;        // of those that wait for an engine, the least goes first
+    std::span<const Time> queue_key;   // of those that wait for an engine, the least goes first
     std::span<const Index> after;      // an operation with a smaller row that must have ended
     std::span<const Time> released;    // not before this time, whatever else
     std::span<const std::uint8_t> unordered;
@@ -70,9 +70,9 @@ struct Engines {
 };
 
 // Links that several engines share, bytes per second; infinite: never full. While `opposite` is in use, too,
-// the rate is `both` of it.
+// the rate is `duplex_share` of it.
 struct Links {
-    std::span<const double> bytes_per_s, both;
+    std::span<const double> bytes_per_s, duplex_share;
     std::span<const Index> opposite;
 };
 

@@ -69,16 +69,16 @@ struct Process {
     std::vector<std::pair<Index, Time>> waiting;  // threads with waits, and when the last was
 
     std::size_t recorded(Index stream) {
-        const auto [found, is_new] = place.try_emplace(stream, streams.size());
+        const auto [entry, is_new] = place.try_emplace(stream, streams.size());
         if (is_new) streams.push_back({.stream = stream, .records = {}, .ends = {}});
-        return found->second;
+        return entry->second;
     }
     void waits(Index thread, Time time) {
-        const auto found = std::ranges::find(waiting, thread, &std::pair<Index, Time>::first);
-        if (found == waiting.end())
+        const auto entry = std::ranges::find(waiting, thread, &std::pair<Index, Time>::first);
+        if (entry == waiting.end())
             waiting.emplace_back(thread, time);
         else
-            found->second = time;
+            entry->second = time;
     }
 };
 
@@ -121,12 +121,12 @@ class Pairing {
         thread.end = c_.last_end[call];
         if (process.waiting.empty()) return;
         // PyTorch's backward pass waits, and the thread that it hands back to launches what was waited for.
-        const auto by = [&](const std::pair<Index, Time>& one) {
-            return one.first == c_.thread[call] || c_.time[call] - one.second >= kHandedOver;
+        const auto by = [&](const std::pair<Index, Time>& waiter) {
+            return waiter.first == c_.thread[call] || c_.time[call] - waiter.second >= kHandedOver;
         };
-        for (const auto& one : process.waiting)
-            if (by(one))
-                for (const PendingWait& wait : std::exchange(threads_[one.first].waits, {}))
+        for (const auto& waiter : process.waiting)
+            if (by(waiter))
+                for (const PendingWait& wait : std::exchange(threads_[waiter.first].waits, {}))
                     pair(wait, c_.first_stream[call], c_.first_start[call], process);
         std::erase_if(process.waiting, by);
     }
@@ -149,16 +149,16 @@ class Pairing {
         std::optional<Place> best;
         Time ended = 0;
         for (std::size_t number = 0; number < process.streams.size(); ++number) {
-            const Recorded& own = process.streams[number];
-            const std::size_t left = done_[{stream, own.stream}];
-            const auto most = std::ranges::lower_bound(own.records, wait) - own.records.begin();
-            const auto behind = std::ranges::upper_bound(own.ends, start + kOff) - own.ends.begin();
+            const Recorded& recorded = process.streams[number];
+            const std::size_t left = done_[{stream, recorded.stream}];
+            const auto most = std::ranges::lower_bound(recorded.records, wait) - recorded.records.begin();
+            const auto behind = std::ranges::upper_bound(recorded.ends, start + kOff) - recorded.ends.begin();
             const auto over = static_cast<std::size_t>(std::min(behind, most));  // one behind it
-            if (own.stream == stream || over <= left) continue;
-            const std::size_t at = start - own.ends[over - 1] <= kAtOnce ? over - 1 : left;
-            if (best && own.ends[at] <= ended) continue;
+            if (recorded.stream == stream || over <= left) continue;
+            const std::size_t at = start - recorded.ends[over - 1] <= kAtOnce ? over - 1 : left;
+            if (best && recorded.ends[at] <= ended) continue;
             best = Place{number, at};
-            ended = own.ends[at];
+            ended = recorded.ends[at];
         }
         return best;
     }

@@ -28,11 +28,11 @@ LeafReader::LeafReader(const Pager& pager, const Shape& shape, const Columns& co
       columns_(columns),
       budget_(budget),
       fields_(shape.stored()),
-      found_(shape.stored()),
+      places_(shape.stored()),
       staging_(pager, shape),
       texts_(columns.size()) {
     const std::size_t most = PageCells::most(pager);
-    for (auto& places : found_) places.resize(most);
+    for (auto& places : places_) places.resize(most);
     rowids_.resize(most);
     numbers_.resize(most);
 }
@@ -96,7 +96,7 @@ void LeafReader::locate(const PageCells& cells) {
         } else {
             shape_.locate(record, size, size, fields_.data(), cells.number);
         }
-        for (std::size_t k = 0; k < stored; ++k) found_[k][i] = {record + fields_[k].at, fields_[k].type};
+        for (std::size_t k = 0; k < stored; ++k) places_[k][i] = {record + fields_[k].at, fields_[k].type};
     }
 }
 
@@ -135,12 +135,12 @@ std::vector<std::uint8_t> LeafReader::joined(const std::uint8_t* local, std::uin
 }
 
 void LeafReader::integers(std::size_t k, std::size_t column, std::uint64_t row, std::uint8_t* valid) {
-    const Place* places = found_[k].data();
+    const Place* places = places_[k].data();
     // As in by_recipes.
     const std::uint8_t accepted = shape_.wanted()[column].real_affinity ? 0 : 1;
     std::uint64_t any = 0;
     for (std::size_t i = 0; i < rows_; ++i) {
-        const IntegerRule& rule = kIntegerRules[std::min(places[i].type, kOther)];
+        const IntegerRule& rule = kIntegerRules[std::min(places[i].type, kVariable)];
         numbers_[i] =
             (static_cast<std::int64_t>(be64(places[i].at)) >> rule.shift & rule.mask) | rule.constant;
         valid[i] = rule.valid & accepted;
@@ -167,13 +167,13 @@ void LeafReader::finish(const std::int64_t* numbers, std::size_t column, std::ui
 void LeafReader::reals(std::size_t k, std::size_t column, std::uint64_t row, std::uint8_t* valid) {
     double* out = columns_[column]->values<double>() + row;
     for (std::size_t i = 0; i < rows_; ++i) {
-        const Place& place = found_[k][i];
+        const Place& place = places_[k][i];
         const std::uint64_t bytes = be64(place.at);
         if (place.type == kFloat) {
             out[i] = std::bit_cast<double>(bytes);
             valid[i] = !std::isnan(out[i]);  // SQLite has none: it reads one as null
         } else {
-            const IntegerRule& rule = kIntegerRules[std::min(place.type, kOther)];
+            const IntegerRule& rule = kIntegerRules[std::min(place.type, kVariable)];
             out[i] = static_cast<double>((static_cast<std::int64_t>(bytes) >> rule.shift & rule.mask) |
                                          rule.constant);
             valid[i] = rule.valid;
@@ -184,7 +184,7 @@ void LeafReader::reals(std::size_t k, std::size_t column, std::uint64_t row, std
 void LeafReader::texts(std::size_t k, std::size_t column, std::uint64_t row, std::uint8_t* valid) {
     TextView* out = columns_[column]->values<TextView>() + row;
     for (std::size_t i = 0; i < rows_; ++i) {
-        const Place& place = found_[k][i];
+        const Place& place = places_[k][i];
         valid[i] = place.type >= kFirstText && place.type % 2 == 1;
         const std::string_view text(reinterpret_cast<const char*>(place.at),
                                     valid[i] ? length_of(place.type) : 0);

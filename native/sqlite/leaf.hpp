@@ -63,8 +63,8 @@ class LeafReader {
     const Columns& columns_;
     Budget& budget_;
     std::size_t rows_ = 0;
-    std::vector<Field> fields_;              // of one record
-    std::vector<std::vector<Place>> found_;  // a stored column, then a row
+    std::vector<Field> fields_;               // of one record
+    std::vector<std::vector<Place>> places_;  // a stored column, then a row
     std::vector<std::int64_t> rowids_, numbers_;
     Staging staging_;
     std::deque<std::vector<std::uint8_t>> joined_;  // records of this leaf that go on in other pages

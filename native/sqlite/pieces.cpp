@@ -79,12 +79,12 @@ const std::vector<PageCells>& PieceLoader::load(std::size_t piece) {
 
 std::uint64_t PieceWork::first_row(std::size_t piece, std::uint64_t rows) {
     std::unique_lock lock(mutex_);
-    counted_.wait(lock, [&] { return turn_ == piece || stop_; });
+    counted_.wait(lock, [&] { return next_piece_ == piece || stop_; });
     if (stop_) throw Cancelled();
     const std::uint64_t first = rows_;
     if (rows > most_rows_ - first) throw Unreadable("more rows than rowids");
     rows_ += rows;
-    ++turn_;
+    ++next_piece_;
     counted_.notify_all();
     return first;
 }

@@ -86,7 +86,7 @@ class PieceWork {
     std::atomic<std::size_t> next_{0};
     std::mutex mutex_;
     std::condition_variable counted_;
-    std::size_t turn_ = 0;
+    std::size_t next_piece_ = 0;
     std::uint64_t rows_ = 0;
     std::exception_ptr error_;
 };

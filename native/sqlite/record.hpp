@@ -28,12 +28,12 @@ class Shape {
     // Finds the first stored() fields of `wanted` in a record of `size` bytes of which `there` are at hand.
     // Gives the end of the last one found; or 0 if the header itself ends beyond `there`. Throws Unreadable,
     // naming `page`.
-    std::uint64_t locate(const std::uint8_t* record, std::uint64_t there, std::uint64_t size, Field* found,
+    std::uint64_t locate(const std::uint8_t* record, std::uint64_t there, std::uint64_t size, Field* fields,
                          std::uint64_t page) const;
 
   private:
     std::uint64_t locate_any(const std::uint8_t* types, const std::uint8_t* end, std::uint64_t begin,
-                             std::uint64_t size, Field* found, std::uint64_t page) const;
+                             std::uint64_t size, Field* fields, std::uint64_t page) const;
 
     std::vector<Wanted> wanted_;
     std::vector<std::uint32_t> skipped_;  // fields between a wanted one and the one before
@@ -51,7 +51,7 @@ struct IntegerRule {
     std::uint8_t shift, valid;
 };
 // By serial type; kOther stands for all from there on. Whatever is no whole number is null.
-constexpr std::uint64_t kOther = 12;
-extern const IntegerRule kIntegerRules[kOther + 1];
+constexpr std::uint64_t kVariable = 12;
+extern const IntegerRule kIntegerRules[kVariable + 1];
 
 }  // namespace busfare::sqlite

@@ -8,8 +8,8 @@ namespace busfare::sqlite {
 
 namespace {
 
-constexpr std::size_t kKnown = 256;
-constexpr std::uint64_t kOneByte = 0x80;
+constexpr std::size_t kSlots = 256;
+constexpr std::uint64_t kTwoBytes = 0x80;
 constexpr std::uint64_t kOdd[Recipe::kWords] = {0x9e3779b97f4a7c15U, 0xbf58476d1ce4e5b9U, 0x94d049bb133111ebU,
                                                 0xd6e8feb86659fd93U};
 
@@ -17,11 +17,12 @@ constexpr std::uint64_t kOdd[Recipe::kWords] = {0x9e3779b97f4a7c15U, 0xbf58476d1
 
 Recipes::Recipes(const Shape& shape) : shape_(shape) {
     const std::size_t bytes = shape.header() + 1;  // the header's length, and the types up to the last wanted
-    const bool numbers = std::ranges::all_of(
-        shape.wanted(), [](const Wanted& one) { return one.kind != Kind::text && one.kind != Kind::real; });
+    const bool numbers = std::ranges::all_of(shape.wanted(), [](const Wanted& column) {
+        return column.kind != Kind::text && column.kind != Kind::real;
+    });
     if (!numbers || shape.stored() == 0 || bytes > sizeof masks_) return;
     std::memset(masks_, 0xff, bytes);
-    known_.resize(kKnown);
+    slots_.resize(kSlots);
 }
 
 // One that cannot be written ends at 0.
@@ -32,7 +33,7 @@ const Recipe& Recipes::find(const std::uint8_t* record) {
         start[i] &= masks_[i];
         hash ^= start[i] * kOdd[i];
     }
-    Recipe& recipe = known_[hash >> 56];
+    Recipe& recipe = slots_[hash >> 56];
     if (unlike(recipe, record) != 0) {
         std::memcpy(recipe.start, start, sizeof start);
         if (!write(recipe, record)) recipe.end = 0;
@@ -45,14 +46,14 @@ bool Recipes::write(Recipe& recipe, const std::uint8_t* record) const {
     recipe.valid = 0;
     const std::uint64_t length = record[0];
     const std::uint64_t types = shape_.header();
-    if (length >= kOneByte || length < types + 1) return false;
+    if (length >= kTwoBytes || length < types + 1) return false;
     std::uint64_t at = length;
     std::size_t k = 0;
     for (std::size_t i = 0; i < types; ++i) {
         const std::uint64_t type = record[1 + i];
-        if (type >= kOneByte) return false;
+        if (type >= kTwoBytes) return false;
         while (k < shape_.stored() && shape_.wanted()[k].index == i) {
-            const std::uint64_t rule = std::min(type, kOther);
+            const std::uint64_t rule = std::min(type, kVariable);
             recipe.steps[k] = {static_cast<std::uint16_t>(at), static_cast<std::uint16_t>(rule)};
             recipe.valid |= std::uint32_t{kIntegerRules[rule].valid} << k;
             ++k;
@@ -82,13 +83,13 @@ bool Staging::load(const PageCells& cells) {
     all_ = ~std::uint32_t{0};
     any_ = 0;
     for (std::uint32_t i = 0; i < cells.count; ++i) {
-        const Cell found = cell_of(cells, i, pager_, rowids_[i]);
-        if (found.there < found.size) return false;
-        const Recipe* recipe = recipes_.of(found.record, found.size, limit, cells.number);
+        const Cell cell = cell_of(cells, i, pager_, rowids_[i]);
+        if (cell.there < cell.size) return false;
+        const Recipe* recipe = recipes_.of(cell.record, cell.size, limit, cells.number);
         if (recipe == nullptr) return false;
         for (std::size_t k = 0; k < stored; ++k) {
             const IntegerRule& rule = kIntegerRules[recipe->steps[k].rule];
-            const auto bytes = static_cast<std::int64_t>(be64(found.record + recipe->steps[k].at));
+            const auto bytes = static_cast<std::int64_t>(be64(cell.record + recipe->steps[k].at));
             numbers[k * most + i] = (bytes >> rule.shift & rule.mask) | rule.constant;
         }
         valid_[i] = recipe->valid;

@@ -38,7 +38,7 @@ class Recipes {
     Recipes& operator=(const Recipes&) = delete;
 
     // Whether records of this shape have recipes: whole numbers only, and all of them among the first types.
-    bool any() const { return !known_.empty(); }
+    bool any() const { return !slots_.empty(); }
 
     // The recipe of a record of `size` bytes, all of them at hand; nullptr if it has none. The memory may be
     // touched up to `limit`. Throws Unreadable, naming `page`, if the values end beyond the record.
@@ -57,17 +57,18 @@ class Recipes {
 
   private:
     std::uint64_t unlike(const Recipe& recipe, const std::uint8_t* record) const {
-        std::uint64_t start[Recipe::kWords], found = recipe.end == 0;
+        std::uint64_t start[Recipe::kWords], difference = recipe.end == 0;
         std::memcpy(start, record, sizeof start);
-        for (std::size_t i = 0; i < Recipe::kWords; ++i) found |= (start[i] & masks_[i]) ^ recipe.start[i];
-        return found;
+        for (std::size_t i = 0; i < Recipe::kWords; ++i)
+            difference |= (start[i] & masks_[i]) ^ recipe.start[i];
+        return difference;
     }
     const Recipe& find(const std::uint8_t* record);
     bool write(Recipe& recipe, const std::uint8_t* record) const;
 
     const Shape& shape_;
     std::uint64_t masks_[Recipe::kWords] = {};  // of what belongs to a start
-    std::vector<Recipe> known_;
+    std::vector<Recipe> slots_;
     Recipe none_;
     const Recipe* last_ = &none_;  // rows come in runs of one
 };

@@ -48,7 +48,8 @@ Columns read_table(const Pager& pager, std::uint32_t root, const std::vector<Wan
     const std::uint64_t capacity = most_rows(pager, pieces.leaves());
     Budget budget(pager);
     Columns columns;
-    for (const Wanted& one : wanted) columns.push_back(std::make_shared<Column>(one.kind, capacity));
+    for (const Wanted& wanted_column : wanted)
+        columns.push_back(std::make_shared<Column>(wanted_column.kind, capacity));
     PieceWork work(pieces, capacity, stop);
     work.run(how, [&] {
         auto worker = std::make_shared<Worker>(pieces, shape, columns, budget);

@@ -21,30 +21,30 @@ using namespace busfare::replay;
 // Vectors of their exact size, so that reading past an end is seen.
 struct Columns {
     std::vector<Index> thread, call_after, wait_key, act_stream, act_event;
-    std::vector<Time> gap, own, wait_lag;
+    std::vector<Time> gap, busy, wait_lag;
     std::vector<std::uint8_t> wait, act;
     std::vector<Index> call, stream, engine, takes, after, links;
-    std::vector<Time> duration, launch_lag, order_lag, extra, engine_lag, turn, released;
+    std::vector<Time> duration, launch_lag, order_lag, extra, engine_lag, queue_key, released;
     std::vector<std::uint8_t> launched, unordered;
     std::vector<double> bytes_per_s, weight, link_cost;
     std::vector<std::int64_t> link_begin;
     std::vector<Index> device, context, slots, opposite;
     std::vector<std::uint8_t> kind;
-    std::vector<double> link_rate, both;
+    std::vector<double> link_rate, duplex_share;
     std::vector<Index> call_awaits, operation_awaits, members;
     std::vector<std::int64_t> joint_begin;
 
     Timeline timeline() const {
-        return {
-            .calls = {thread, gap, own, call_after, wait, wait_key, wait_lag, act, act_stream, act_event,
-                      call_awaits},
-            .operations = {call,        launched, stream,     engine, takes,     duration,        launch_lag,
-                           order_lag,   extra,    engine_lag, turn,   after,     released,        unordered,
-                           bytes_per_s, weight,   link_begin, links,  link_cost, operation_awaits},
-            .streams = {device, context, kind},
-            .engines = {slots},
-            .links = {link_rate, both, opposite},
-            .joints = {joint_begin, members}};
+        return {.calls = {thread, gap, busy, call_after, wait, wait_key, wait_lag, act, act_stream, act_event,
+                          call_awaits},
+                .operations = {call,      launched,   stream,    engine,    takes,
+                               duration,  launch_lag, order_lag, extra,     engine_lag,
+                               queue_key, after,      released,  unordered, bytes_per_s,
+                               weight,    link_begin, links,     link_cost, operation_awaits},
+                .streams = {device, context, kind},
+                .engines = {slots},
+                .links = {link_rate, duplex_share, opposite},
+                .joints = {joint_begin, members}};
     }
 };
 
@@ -56,7 +56,7 @@ class Chance {
     T pick(std::int64_t least, std::int64_t most) {
         return static_cast<T>(std::uniform_int_distribution<std::int64_t>(least, most)(generator_));
     }
-    bool one_in(std::int64_t n) { return pick(1, n) == 1; }
+    bool once_in(std::int64_t n) { return pick(1, n) == 1; }
 
   private:
     std::mt19937_64 generator_;
@@ -66,7 +66,7 @@ Columns random_columns(Chance& chance) {
     Columns c;
     const Index streams = chance.pick(1, 6), engines = chance.pick(0, 3), wires = chance.pick(0, 4);
     const Index calls = chance.pick(0, 120);
-    const Time scale = chance.one_in(2) ? 1 : 2000;
+    const Time scale = chance.once_in(2) ? 1 : 2000;
     for (Index s = 0; s < streams; ++s) {
         c.device.push_back(chance.pick(-1, std::min(s, 1)));
         c.context.push_back(chance.pick(-1, std::min(s, 1)));
@@ -75,7 +75,7 @@ Columns random_columns(Chance& chance) {
     for (Index e = 0; e < engines; ++e) c.slots.push_back(chance.pick(1, 5));
     for (Index l = 0; l < wires; ++l) {
         c.link_rate.push_back(chance.pick<double>(1, 50));
-        c.both.push_back(chance.pick<double>(1, 10) / 10);
+        c.duplex_share.push_back(chance.pick<double>(1, 10) / 10);
         c.opposite.push_back(chance.pick(-1, wires - 1));
     }
     Index devices = 0;
@@ -85,7 +85,7 @@ Columns random_columns(Chance& chance) {
         for (Index n = chance.pick(0, 3); n-- > 0;) {
             const auto row = static_cast<Index>(c.call.size());
             c.call.push_back(call);
-            c.launched.push_back(call >= 0 && !chance.one_in(6));
+            c.launched.push_back(call >= 0 && !chance.once_in(6));
             c.stream.push_back(chance.pick(0, streams - 1));
             c.engine.push_back(chance.pick(-1, engines - 1));
             c.takes.push_back(c.engine.back() == kNone ? 1 : chance.pick(1, c.slots[c.engine.back()]));
@@ -94,15 +94,15 @@ Columns random_columns(Chance& chance) {
             c.order_lag.push_back(scale * chance.pick(-20, 30));
             c.extra.push_back(scale * std::max(0, chance.pick(-20, 20)));
             c.engine_lag.push_back(scale * chance.pick(0, 5));
-            c.turn.push_back(chance.pick(0, 50));
-            c.after.push_back(chance.one_in(5) ? chance.pick(-1, row - 1) : kNone);
+            c.queue_key.push_back(chance.pick(0, 50));
+            c.after.push_back(chance.once_in(5) ? chance.pick(-1, row - 1) : kNone);
             c.released.push_back(scale * chance.pick(-50, 500));
-            c.unordered.push_back(chance.one_in(5) ? chance.pick<std::uint8_t>(0, 7) : 0);
+            c.unordered.push_back(chance.once_in(5) ? chance.pick<std::uint8_t>(0, 7) : 0);
             c.bytes_per_s.push_back(chance.pick<double>(0, 50));
             c.weight.push_back(chance.pick<double>(1, 8) / 4);
             if (wires == 0) continue;
             for (Index link = 0; link < wires; ++link)
-                if (chance.one_in(2)) c.links.push_back(chance.pick(0, wires - 1));
+                if (chance.once_in(2)) c.links.push_back(chance.pick(0, wires - 1));
             c.link_begin.push_back(static_cast<std::int64_t>(c.links.size()));
             while (c.link_cost.size() < c.links.size()) c.link_cost.push_back(chance.pick<double>(1, 8) / 4);
         }
@@ -117,8 +117,8 @@ Columns random_columns(Chance& chance) {
                                                      : 4;
         c.thread.push_back(std::min(call, chance.pick(0, 3)));
         c.gap.push_back(scale * chance.pick(0, 30));
-        c.own.push_back(scale * chance.pick(0, 30));
-        c.call_after.push_back(chance.one_in(6) ? chance.pick(-1, call - 1) : kNone);
+        c.busy.push_back(scale * chance.pick(0, 30));
+        c.call_after.push_back(chance.once_in(6) ? chance.pick(-1, call - 1) : kNone);
         c.wait.push_back(static_cast<std::uint8_t>(wait));
         c.wait_key.push_back(chance.pick(0, keys - 1));
         c.wait_lag.push_back(scale * chance.pick(-40, 30));
@@ -160,7 +160,7 @@ void add_joints(Columns& c, Chance& chance, bool wild) {
 template <typename T>
 void spoil(std::vector<T>& column, Chance& chance) {
     using Limits = std::numeric_limits<T>;
-    if (chance.one_in(8)) {
+    if (chance.once_in(8)) {
         column.resize(static_cast<std::size_t>(chance.pick(0, static_cast<Index>(column.size()) + 2)));
     } else if (!column.empty()) {
         T values[] = {
@@ -172,19 +172,19 @@ void spoil(std::vector<T>& column, Chance& chance) {
     }
 }
 
-void spoil_one(Columns& c, Chance& chance) {
+void spoil_column(Columns& c, Chance& chance) {
     int column = chance.pick(0, 39);
     const auto take = [&](auto&... columns) { ((column-- == 0 ? spoil(columns, chance) : void()), ...); };
-    take(c.thread, c.call_after, c.wait_key, c.act_stream, c.act_event, c.gap, c.own, c.wait_lag, c.wait,
+    take(c.thread, c.call_after, c.wait_key, c.act_stream, c.act_event, c.gap, c.busy, c.wait_lag, c.wait,
          c.act, c.call, c.stream, c.engine, c.takes, c.after, c.links, c.duration, c.launch_lag, c.order_lag,
-         c.extra, c.turn, c.released, c.launched, c.unordered, c.bytes_per_s, c.weight, c.link_cost,
-         c.link_begin, c.device, c.context, c.slots, c.opposite, c.kind, c.link_rate, c.both, c.call_awaits,
-         c.operation_awaits, c.members, c.joint_begin);
+         c.extra, c.queue_key, c.released, c.launched, c.unordered, c.bytes_per_s, c.weight, c.link_cost,
+         c.link_begin, c.device, c.context, c.slots, c.opposite, c.kind, c.link_rate, c.duplex_share,
+         c.call_awaits, c.operation_awaits, c.members, c.joint_begin);
 }
 
 bool holds(const Timeline& t, const Played& p, const Path& path) {
     for (std::size_t c = 0; c < t.calls.size(); ++c)
-        if (p.call_start[c] < 0 || p.call_end[c] < p.call_start[c] + t.calls.own[c]) return false;
+        if (p.call_start[c] < 0 || p.call_end[c] < p.call_start[c] + t.calls.busy[c]) return false;
     for (std::size_t o = 0; o < t.operations.size(); ++o)
         if (p.operation_start[o] < 0 || p.operation_end[o] < p.operation_start[o]) return false;
     const auto calls = static_cast<Index>(t.calls.size());
@@ -195,7 +195,7 @@ bool holds(const Timeline& t, const Played& p, const Path& path) {
                 std::max(arrived[joint], node < calls ? p.call_start[node] : p.operation_start[node - calls]);
     for (std::size_t c = 0; c < t.calls.awaits.size(); ++c)
         if (const Index joint = t.calls.awaits[c]; joint != kNone)
-            if (p.call_end[c] < arrived[joint] + t.calls.own[c]) return false;
+            if (p.call_end[c] < arrived[joint] + t.calls.busy[c]) return false;
     for (std::size_t o = 0; o < t.operations.awaits.size(); ++o)
         if (const Index joint = t.operations.awaits[o]; joint != kNone)
             if (p.operation_end[o] !=
@@ -222,10 +222,10 @@ bool plays(const Columns& c) {
     again.call_awaits = again.operation_awaits = again.members = {};
     again.joint_begin = {};
     again.duration = alone(t, p.operation_start, p.operation_end, poll);
-    again.turn = p.operation_start;
+    again.queue_key = p.operation_start;
     Explained x = explain(again.timeline(), {p.call_start, p.call_end, p.operation_start, p.operation_end,
                                              call_class, operation_class, unit});
-    again.own = x.own;
+    again.busy = x.busy;
     again.wait_lag = x.wait_lag;
     again.wait = x.wait;
     again.wait_key = x.wait_key;
@@ -244,7 +244,7 @@ bool linear(Index ranks, Index joints) {
     Columns c;
     const auto rows = static_cast<std::size_t>(ranks) * static_cast<std::size_t>(joints);
     for (auto* column :
-         {&c.duration, &c.launch_lag, &c.order_lag, &c.extra, &c.engine_lag, &c.turn, &c.released})
+         {&c.duration, &c.launch_lag, &c.order_lag, &c.extra, &c.engine_lag, &c.queue_key, &c.released})
         column->assign(rows, 5);
     for (auto* column : {&c.call, &c.engine, &c.after}) column->assign(rows, kNone);
     c.takes.assign(rows, 1);
@@ -290,7 +290,7 @@ int main(int argc, char** argv) {
         Columns columns = random_columns(chance);
         const bool spoilt = seed % 2 == 1, joined = seed % 3 > 0, wild = seed % 3 > 1;
         if (joined) add_joints(columns, chance, wild);
-        if (spoilt) spoil_one(columns, chance);
+        if (spoilt) spoil_column(columns, chance);
         try {
             ++played;
             if (!plays(columns)) {

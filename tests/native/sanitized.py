@@ -79,7 +79,7 @@ class Driver:
 def _complaints(program: Path, inputs: Sequence[Path | str]) -> Iterator[str]:
     ran = subprocess.run([program, *inputs], capture_output=True, text=True, check=False)
     if ran.returncode != 0:
-        yield f"{[str(one) for one in inputs]}: {ran.stdout}{ran.stderr}"
+        yield f"{[str(path) for path in inputs]}: {ran.stdout}{ran.stderr}"
 
 
 def _of(library: str, *names: str) -> tuple[Path, ...]:
@@ -116,13 +116,13 @@ def main() -> int:
     options.add_argument("--seed", type=int, default=1)
     given = options.parse_args()
     with tempfile.TemporaryDirectory() as name:
-        found = [
+        complaints = [
             f"{what}: {complaint}"
             for what, driver in DRIVERS.items()
             for complaint in driver.complaints(driver.build(Path(name)), given.count, given.seed)
         ]
-    print("\n".join(found) or f"{given.count} inputs of seed {given.seed} each: no complaint")
-    return 1 if found else 0
+    print("\n".join(complaints) or f"{given.count} inputs of seed {given.seed} each: no complaint")
+    return 1 if complaints else 0
 
 
 if __name__ == "__main__":

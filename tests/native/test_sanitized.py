@@ -24,5 +24,5 @@ def test_inputs_under_the_sanitizers(name: str, tmp_path: Path) -> None:
     driver = DRIVERS[name]
     program = driver.build(tmp_path)
     marks = {"address": b"__asan_", "undefined": b"__ubsan_", "thread": b"__tsan_"}
-    assert all(marks[one] in program.read_bytes() for one in driver.sanitizers.split(",") if one in marks)
+    assert all(marks[name] in program.read_bytes() for name in driver.sanitizers.split(",") if name in marks)
     assert list(driver.complaints(program, *INPUTS[name])) == []

@@ -64,22 +64,22 @@ def options() -> argparse.ArgumentParser:
     return parser
 
 
-def measure(asked: argparse.Namespace) -> Row:
+def measure(request: argparse.Namespace) -> Row:
     """`busfare.bench-ft/1` or `busfare.bench-mg/1`."""
-    began, benchmark = time.monotonic(), asked.benchmark
-    modes, ranks = modes_of(asked.modes), ranks_of(asked.ranks)
-    if asked.size is not None:
-        points(benchmark, asked.size)
-    if not asked.timeout > 0:
-        raise UsageError(f"--timeout {asked.timeout:g}: give seconds above 0")
-    rates = _given(asked.rates, asked.rates_source)
-    programs, machine = programs_of(benchmark, asked.build), this_machine()
+    began, benchmark = time.monotonic(), request.benchmark
+    modes, ranks = modes_of(request.modes), ranks_of(request.ranks)
+    if request.size is not None:
+        points(benchmark, request.size)
+    if not request.timeout > 0:
+        raise UsageError(f"--timeout {request.timeout:g}: give seconds above 0")
+    rates = _given(request.rates, request.rates_source)
+    programs, machine = programs_of(benchmark, request.build), this_machine()
     cases, left_out = cases_of(benchmark, machine, programs.limits is not None, modes, ranks)
     on_gpu = any(case.mode != "cpu" for case in cases)
     if not on_gpu and not modes:
         # Whoever asked for a GPU's modes by default is not to miss it.
         print(f"only mode cpu runs here: {left_out[0]['why']}", file=sys.stderr)
-    size = asked.size or ("C" if on_gpu else "A")
+    size = request.size or ("C" if on_gpu else "A")
     limits = None
     if on_gpu and rates is None:
         limits = measure_limits(programs)
@@ -92,7 +92,7 @@ def measure(asked: argparse.Namespace) -> Row:
                 file=sys.stderr,
             )
         try:
-            rows.append(_measured(benchmark, programs, case, size, asked.timeout, rates))
+            rows.append(_measured(benchmark, programs, case, size, request.timeout, rates))
         except (RunError, UsageError) as error:
             left_out.append({"case": case.name, "why": str(error)})
     if not rows:
@@ -188,27 +188,27 @@ def _of_raw(path: Path, held: Row, benchmark: str) -> Row:
     return result_of(benchmark, rows, left_out, rates, about, limits if isinstance(limits, dict) else None)
 
 
-def answer(asked: argparse.Namespace) -> int:
+def answer(request: argparse.Namespace) -> int:
     """Measures or reads, and shows. The exit status: 1 where a run missed the official values."""
-    result = again(asked.source, asked.benchmark) if asked.source else measure(asked)
+    result = again(request.source, request.benchmark) if request.source else measure(request)
     try:
         page, text, verified = show.page(result), show.text(result), result["all_verified"]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        if asked.source is None:
+        if request.source is None:
             raise
         what = f"{type(error).__name__}: {error}"
         raise UsageError(
-            f"{asked.source}: a figure is missing or wrong ({what}); run the benchmark again"
+            f"{request.source}: a figure is missing or wrong ({what}); run the benchmark again"
         ) from None
-    if asked.html:
+    if request.html:
         try:
-            if asked.source and asked.html.exists() and asked.html.samefile(asked.source):
-                raise UsageError(f"{asked.html}: is the input; name another place with --html")
-            asked.html.parent.mkdir(parents=True, exist_ok=True)
-            asked.html.write_text(page, encoding="utf-8")
+            if request.source and request.html.exists() and request.html.samefile(request.source):
+                raise UsageError(f"{request.html}: is the input; name another place with --html")
+            request.html.parent.mkdir(parents=True, exist_ok=True)
+            request.html.write_text(page, encoding="utf-8")
         except OSError as error:
-            raise UsageError(f"{asked.html}: {error.strerror}; choose another place with --html") from None
-    print(json.dumps(result) if asked.json else show.plain(text))
+            raise UsageError(f"{request.html}: {error.strerror}; choose another place with --html") from None
+    print(json.dumps(result) if request.json else show.plain(text))
     if not verified:
         print("a run missed NAS's official values; the result says which", file=sys.stderr)
     return 0 if verified else 1
@@ -222,9 +222,9 @@ def _say(error: Exception) -> None:
 
 def main() -> int:
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    asked = options().parse_args()
+    request = options().parse_args()
     try:
-        return answer(asked)
+        return answer(request)
     except UsageError as error:
         _say(error)
         return error.status

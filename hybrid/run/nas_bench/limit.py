@@ -42,7 +42,7 @@ class Rates:
     `at_once`: a number of GPUs and the rate each way of each of them, all copying at once.
     """
 
-    each_way_bytes_per_s: float
+    duplex_bytes_per_s: float
     memory_bytes_per_s: float
     source: str
     mg_kernel_seconds: Mapping[tuple[int, str], float] = field(default_factory=dict)
@@ -50,11 +50,11 @@ class Rates:
 
     def of_link(self, gpus: int) -> float:
         """The rate of a GPU's link each way while so many GPUs copy."""
-        return self.at_once[1] if self.at_once and self.at_once[0] == gpus else self.each_way_bytes_per_s
+        return self.at_once[1] if self.at_once and self.at_once[0] == gpus else self.duplex_bytes_per_s
 
     def row(self) -> dict[str, Any]:
         return {
-            "each_way_bytes_per_second": self.each_way_bytes_per_s,
+            "each_way_bytes_per_second": self.duplex_bytes_per_s,
             "memory_bytes_per_second": self.memory_bytes_per_s,
             "all_gpus": (
                 {"gpus": self.at_once[0], "each_way_bytes_per_second": self.at_once[1]}
@@ -64,7 +64,7 @@ class Rates:
             "source": self.source,
         }
 
-    def beside(self, link: Sequence[float], gpus: int) -> Rates:
+    def with_measured_link(self, link: Sequence[float], gpus: int) -> Rates:
         """The same with the link as it was just before and after a run of `gpus` GPUs (bytes per second each way): the
         mean.
         """
@@ -72,10 +72,10 @@ class Rates:
         mean = sum(link) / len(link)
         if self.at_once and self.at_once[0] == gpus:
             return replace(self, at_once=(gpus, mean), source=source)
-        return replace(self, each_way_bytes_per_s=mean, source=source)
+        return replace(self, duplex_bytes_per_s=mean, source=source)
 
 
-def each_way(limits: dict[str, Any], gpus: int = 1) -> float:
+def duplex_rate(limits: dict[str, Any], gpus: int = 1) -> float:
     """The best rate that both directions reached together in what `device_limits` measured, bytes per second each way: of
     one GPU's link alone; of each of `gpus` where so many copied at once.
     """
@@ -103,14 +103,12 @@ def rates_of_limits(limits: dict[str, Any], source: str) -> Rates:
             if table.startswith("mg_")
             for row in rows
         }
-        rates = Rates(each_way(limits), memory, source, alone, _at_once(limits))
+        rates = Rates(duplex_rate(limits), memory, source, alone, _at_once(limits))
     except (KeyError, TypeError, ValueError) as error:
         raise UsageError(
             f"{source}: no result of device_limits ({type(error).__name__}: {error}); run it again"
         ) from None
-    if not (
-        rates.each_way_bytes_per_s > 0 and memory > 0 and (rates.at_once is None or rates.at_once[1] > 0)
-    ):
+    if not (rates.duplex_bytes_per_s > 0 and memory > 0 and (rates.at_once is None or rates.at_once[1] > 0)):
         raise UsageError(f"{source}: a rate of 0; run device_limits again")
     return rates
 
@@ -144,8 +142,8 @@ def mg_kernels(size: str) -> list[tuple[int, str]]:
     """The kernels of an iteration of MG, each by the points an axis of its level and by name."""
     kernels, level = [], MG[size]
     while level > MG_REST_POINTS:
-        own = MG_FINEST if level == MG[size] else MG_COARSER
-        kernels += [(level, name) for name in (*MG_EVERY, *own)]
+        kernels_of_level = MG_FINEST if level == MG[size] else MG_COARSER
+        kernels += [(level, name) for name in (*MG_EVERY, *kernels_of_level)]
         level //= 2
     return [*kernels, (MG_REST_POINTS, MG_REST)]
 

@@ -64,15 +64,15 @@ def environment() -> dict[str, str]:
     """This process's environment, in which Open MPI lets several ranks share a core, as a container's root too, and
     binds none: an owner's thread beside its rank needs a core of its own. Other MPIs ask for none of it.
     """
-    asked = {
+    variables = {
         "OMPI_MCA_rmaps_base_oversubscribe": "1",
         "OMPI_MCA_hwloc_base_binding_policy": "none",
         "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
         "PRTE_MCA_hwloc_default_binding_policy": "none",
     }
     if os.geteuid() == 0:
-        asked |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    return asked | dict(os.environ)
+        variables |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    return variables | dict(os.environ)
 
 
 def run_case(programs: Programs, case: Case, size: str, timed: bool, timeout_s: float) -> dict[str, Any]:
@@ -153,6 +153,6 @@ def _object(text: str, source: str) -> dict[str, Any]:
 def _reason(words: str) -> str:
     """The program's own line among the launcher's, or why there is no MPS."""
     lines = [" ".join(line.split()) for line in words.splitlines() if line.strip(" -\n")]
-    own = [line for line in lines if ": rank " in line]
+    of_ranks = [line for line in lines if ": rank " in line]
     mps = [line for line in lines if line.startswith(f"{WITH_MPS.name}: ")]
-    return (own or mps[-1:] or lines or ["it wrote nothing"])[0][:300]
+    return (of_ranks or mps[-1:] or lines or ["it wrote nothing"])[0][:300]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from nas_bench.errors import UsageError
-from nas_bench.limit import CLASSES, Rates, each_way, limit_of, points
+from nas_bench.limit import CLASSES, Rates, duplex_rate, limit_of, points
 from nas_bench.machine import MODES
 
 Row = dict[str, Any]
@@ -50,9 +50,11 @@ def row_of(
     """
     try:
         used = _gpus(plain, gpus)
-        beside = [each_way(measured, used) for measured in link]
-        rates = rates.beside(beside, used) if rates and beside else rates
-        return _row(benchmark, plain, timed, rates, used) | {"measured_link_bytes_per_second": beside or None}
+        measured_link = [duplex_rate(measured, used) for measured in link]
+        rates = rates.with_measured_link(measured_link, used) if rates and measured_link else rates
+        return _row(benchmark, plain, timed, rates, used) | {
+            "measured_link_bytes_per_second": measured_link or None
+        }
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise UsageError(
             f"a run of {benchmark.upper()}: a figure is missing or wrong ({type(error).__name__}: {error})"
@@ -139,8 +141,8 @@ def rows_of(benchmark: str, runs: list[Row], rates: Rates | None) -> tuple[list[
                 timed.setdefault(key, (result, run | {"link": ()}))
             else:
                 plain.append((key, result, run))
-    known = {key for key, *_ in plain}
-    plain += [(key, *held) for key, held in timed.items() if key not in known]
+    plain_keys = {key for key, *_ in plain}
+    plain += [(key, *held) for key, held in timed.items() if key not in plain_keys]
     rows = []
     for key, result, run in plain:
         gpus = len(str(run["gpus"]).split(",")) if run.get("gpus") else None
@@ -163,10 +165,11 @@ def gains(rows: list[Row]) -> list[Row]:
     """
     made = []
 
-    def compare(setting: Row, name: str, over: str, one: dict[str, str], two: dict[str, str]) -> None:
-        own = [row for row in rows if all(row[key] == value for key, value in setting.items())]
+    def compare(setting: Row, name: str, over: str, faster: dict[str, str], slower: dict[str, str]) -> None:
+        compared = [row for row in rows if all(row[key] == value for key, value in setting.items())]
         pair = [
-            _fastest([r for r in own if all(r[k] == v for k, v in which.items())]) for which in (one, two)
+            _fastest([r for r in compared if all(r[k] == v for k, v in which.items())])
+            for which in (faster, slower)
         ]
         if pair[0] and pair[1]:
             times = pair[1]["measured_iteration_seconds"] / pair[0]["measured_iteration_seconds"]
@@ -179,12 +182,12 @@ def gains(rows: list[Row]) -> list[Row]:
         ]
 
     for setting in settings("class", "gpus", "ranks"):
-        for other in ("multiple", "multiple-mps"):
-            compare(setting, "funneled", other, {"mode": "funneled"}, {"mode": other})
+        for shared in ("multiple", "multiple-mps"):
+            compare(setting, "funneled", shared, {"mode": "funneled"}, {"mode": shared})
     for setting in settings("class", "gpus", "ranks", "mode"):
         mode = setting.pop("mode")
-        one, two = ({"mode": mode, "algorithm": order} for order in ("slabs", "packed-slabs"))
-        compare(setting, f"slabs, {mode}", f"packed slabs, {mode}", one, two)
+        slabs, packed = ({"mode": mode, "algorithm": order} for order in ("slabs", "packed-slabs"))
+        compare(setting, f"slabs, {mode}", f"packed slabs, {mode}", slabs, packed)
     return made
 
 

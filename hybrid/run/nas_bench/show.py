@@ -96,18 +96,20 @@ def sentences(result: Row) -> list[str]:
     rates = result["rates"]
     lines = ["No limit is predicted: no run used a GPU."]
     if rates:
-        each, memory = rate(rates["each_way_bytes_per_second"]), rate(rates["memory_bytes_per_second"])
+        link, memory = rate(rates["each_way_bytes_per_second"]), rate(rates["memory_bytes_per_second"])
         several = rates.get("all_gpus")
         if several:
-            each += (
+            link += (
                 f" (of each of {several['gpus']} GPUs at once {rate(several['each_way_bytes_per_second'])})"
             )
-        lines = [f"{LIMIT}; {each} each way, {memory} of memory ({rates['source']})."]
-    beside = [one for run in result["runs"] for one in run.get("measured_link_bytes_per_second") or ()]
-    if beside:
+        lines = [f"{LIMIT}; {link} each way, {memory} of memory ({rates['source']})."]
+    measured = [
+        link_rate for run in result["runs"] for link_rate in run.get("measured_link_bytes_per_second") or ()
+    ]
+    if measured:
         lines.append(
-            f"Beside the runs the link gave {rate(min(beside))} to {rate(max(beside))} each way; each run's limit rests on "
-            "what was measured just before and after it."
+            f"Beside the runs the link gave {rate(min(measured))} to {rate(max(measured))} each way; each run's limit "
+            "rests on what was measured just before and after it."
         )
     for gain in result["gains"]:
         gpus = f", {gain['gpus']} GPUs" if gain["gpus"] > 1 else ""

@@ -17,12 +17,12 @@ namespace {
 /// nothing.
 using Handle = void*;
 
-constexpr int kOther = 15;  // MPI_ERR_OTHER; only where no MPI is there at all
+constexpr int kNoLibrary = 15;  // MPI_ERR_OTHER; only where no MPI is there at all
 constexpr int kMostListed = 1024;
 
 /// What differs between implementations.
 struct Library {
-    bool known = false;
+    bool supported = false;
     bool pointers = false;
     Handle world{}, byte{};
     void* ignored = nullptr;  ///< MPI_STATUS_IGNORE and MPI_STATUSES_IGNORE
@@ -59,8 +59,8 @@ Library::Library() {
     std::vector<char> text(8193);  // MPI_MAX_LIBRARY_VERSION_STRING of MPICH and one
     int length = 0;
     if (version(text.data(), &length) != 0) return;
-    const std::string said(text.data());
-    const auto is = [&](const char* name) { return said.find(name) != std::string::npos; };
+    const std::string name_and_version(text.data());
+    const auto is = [&](const char* name) { return name_and_version.find(name) != std::string::npos; };
     if (is("Open MPI")) {
         pointers = true;
         world = object_of("ompi_mpi_comm_world");
@@ -71,7 +71,7 @@ Library::Library() {
         status_bytes = 24;
         source = 0;
         tag = 4;
-        known = world && byte && no_request;
+        supported = world && byte && no_request;
     } else if (is("MPICH") || is("MVAPICH") || is("Intel(R) MPI")) {  // of one binary interface since 2014
         world = reinterpret_cast<Handle>(0x44000000);
         byte = reinterpret_cast<Handle>(0x4c00010d);
@@ -82,7 +82,7 @@ Library::Library() {
         status_bytes = 20;
         source = 8;
         tag = 12;
-        known = true;
+        supported = true;
     }
 }
 
@@ -114,14 +114,14 @@ std::string ranges(const std::vector<int>& ranks) {
 
 /// Ranks of MPI_COMM_WORLD that are members of `comm`; empty where they cannot be had.
 std::vector<int> members_of(Handle comm, int size) {
-    Handle own{}, all{};
+    Handle group{}, all{};
     std::vector<int> places(static_cast<size_t>(size)), ranks(places.size());
     for (size_t place = 0; place < places.size(); ++place) places[place] = static_cast<int>(place);
-    if (mpi().comm_group(comm, &own) != 0) return {};
+    if (mpi().comm_group(comm, &group) != 0) return {};
     const bool done = mpi().comm_group(mpi().world, &all) == 0 &&
-                      mpi().group_translate(own, size, places.data(), all, ranks.data()) == 0;
+                      mpi().group_translate(group, size, places.data(), all, ranks.data()) == 0;
     if (all) mpi().group_free(&all);
-    mpi().group_free(&own);
+    mpi().group_free(&group);
     return done ? ranks : std::vector<int>{};
 }
 
@@ -154,8 +154,8 @@ uint32_t add(Handle comm) {
 }
 
 uint32_t number(Handle comm) {
-    const uint32_t known = communicators::number(value(comm));
-    return known ? known : add(comm);
+    const uint32_t existing = communicators::number(value(comm));
+    return existing ? existing : add(comm);
 }
 
 /// A communicator that a call just made, or none.
@@ -168,9 +168,9 @@ void made(const void* comm) {
 }
 
 uint64_t bytes(int64_t count, Handle type) {
-    int each = 0;
-    if (count <= 0 || mpi().type_size(type, &each) != 0 || each < 0) return 0;
-    return static_cast<uint64_t>(count) * static_cast<uint64_t>(each);
+    int type_bytes = 0;
+    if (count <= 0 || mpi().type_size(type, &type_bytes) != 0 || type_bytes < 0) return 0;
+    return static_cast<uint64_t>(count) * static_cast<uint64_t>(type_bytes);
 }
 
 int size_of(Handle comm) {
@@ -269,7 +269,7 @@ void received(const Call& call, Handle comm, Handle type, const Status& status) 
 
 void begun() {
     begin();
-    if (sink() && mpi().known) number(mpi().world);
+    if (sink() && mpi().supported) number(mpi().world);
 }
 
 /// Windows, by their handles: the communicators that they were made of.
@@ -285,8 +285,8 @@ class Windows {
     }
     static uint32_t comm(Handle window) {
         const std::lock_guard lock(all().mutex_);
-        const auto found = all().comms_.find(value(window));
-        return found == all().comms_.end() ? 0 : found->second;
+        const auto entry = all().comms_.find(value(window));
+        return entry == all().comms_.end() ? 0 : entry->second;
     }
 
   private:
@@ -299,7 +299,7 @@ class Windows {
 };
 
 /// `count` elements of `type` for each rank, in all.
-uint64_t each(Handle comm, int count, Handle type) {
+uint64_t for_all_ranks(Handle comm, int count, Handle type) {
     return bytes(int64_t{count} * size_of(comm), type);
 }
 
@@ -310,14 +310,14 @@ using namespace busfare::messages;
 
 #define EXPORTED extern "C" [[gnu::visibility("default")]] int
 // Open MPI's bindings for Fortran call its functions by their other name.
-#define BY_BOTH_NAMES(NAME, PARAMETERS) EXPORTED PMPI_##NAME PARAMETERS __attribute__((alias("MPI_" #NAME)));
+#define ALSO_AS_PMPI(NAME, PARAMETERS) EXPORTED PMPI_##NAME PARAMETERS __attribute__((alias("MPI_" #NAME)));
 
 // MPI_NAME(PARAMETERS), which calls what stands behind it with ARGUMENTS; BEFORE and NOTE are ours.
 #define MPI(NAME, PARAMETERS, ARGUMENTS, BEFORE, NOTE)                                 \
     EXPORTED MPI_##NAME PARAMETERS {                                                   \
         static auto* const behind = next<int PARAMETERS>("MPI_" #NAME, "PMPI_" #NAME); \
-        if (!behind) return kOther;                                                    \
-        if (!Call::wanted() || !mpi().known) return behind ARGUMENTS;                  \
+        if (!behind) return kNoLibrary;                                                \
+        if (!Call::wanted() || !mpi().supported) return behind ARGUMENTS;              \
         BEFORE;                                                                        \
         Call call("MPI_" #NAME);                                                       \
         call.ended(behind ARGUMENTS);                                                  \
@@ -326,17 +326,17 @@ using namespace busfare::messages;
         }                                                                              \
         return call.result();                                                          \
     }                                                                                  \
-    BY_BOTH_NAMES(NAME, PARAMETERS)
+    ALSO_AS_PMPI(NAME, PARAMETERS)
 
 #define STARTS(NAME, PARAMETERS, ARGUMENTS)                                            \
     EXPORTED MPI_##NAME PARAMETERS {                                                   \
         static auto* const behind = next<int PARAMETERS>("MPI_" #NAME, "PMPI_" #NAME); \
-        if (!behind) return kOther;                                                    \
+        if (!behind) return kNoLibrary;                                                \
         const int result = behind ARGUMENTS;                                           \
         if (result == 0) begun();                                                      \
         return result;                                                                 \
     }                                                                                  \
-    BY_BOTH_NAMES(NAME, PARAMETERS)
+    ALSO_AS_PMPI(NAME, PARAMETERS)
 STARTS(Init, (int* argc, char*** argv), (argc, argv))
 STARTS(Init_thread, (int* argc, char*** argv, int wanted, int* given), (argc, argv, wanted, given))
 
@@ -361,16 +361,16 @@ POSTS(Ssend_init, const void*)
 POSTS(Bsend_init, const void*)
 POSTS(Rsend_init, const void*)
 POSTS(Recv_init, void*)
-MPI(Recv, (void* b, int n, Handle d, int p, int t, Handle c, void* s), (b, n, d, p, t, c, s), Status own(s),
-    received(call, c, d, own))
+MPI(Recv, (void* b, int n, Handle d, int p, int t, Handle c, void* s), (b, n, d, p, t, c, s),
+    Status status(s), received(call, c, d, status))
 MPI(Sendrecv,
     (const void* b, int n, Handle d, int p, int t, void* rb, int rn, Handle rd, int rp, int rt, Handle c,
      void* s),
-    (b, n, d, p, t, rb, rn, rd, rp, rt, c, s), Status own(s), posted(call, c, n, d, p, t, nullptr);
-    received(call, c, rd, own))
+    (b, n, d, p, t, rb, rn, rd, rp, rt, c, s), Status status(s), posted(call, c, n, d, p, t, nullptr);
+    received(call, c, rd, status))
 MPI(Sendrecv_replace, (void* b, int n, Handle d, int p, int t, int rp, int rt, Handle c, void* s),
-    (b, n, d, p, t, rp, rt, c, s), Status own(s), posted(call, c, n, d, p, t, nullptr);
-    received(call, c, d, own))
+    (b, n, d, p, t, rp, rt, c, s), Status status(s), posted(call, c, n, d, p, t, nullptr);
+    received(call, c, d, status))
 MPI(Start, (void* q), (q), , started(call, 1, q))
 MPI(Startall, (int n, void* q), (n, q), , started(call, n, q))
 
@@ -401,25 +401,27 @@ COLLECTIVE(Reduce, Ireduce, (const void* b, void* r, int n, Handle d, Handle o, 
 COLLECTIVE(Allreduce, Iallreduce, (const void* b, void* r, int n, Handle d, Handle o, Handle c),
            (b, r, n, d, o, c), bytes(n, d))
 COLLECTIVE(Allgather, Iallgather, (const void* b, int n, Handle d, void* r, int rn, Handle rd, Handle c),
-           (b, n, d, r, rn, rd, c), each(c, rn, rd))
+           (b, n, d, r, rn, rd, c), for_all_ranks(c, rn, rd))
 COLLECTIVE(Allgatherv, Iallgatherv,
            (const void* b, int n, Handle d, void* r, const int* rn, const int* at, Handle rd, Handle c),
            (b, n, d, r, rn, at, rd, c), sum(rn, c, rd))
 COLLECTIVE(Alltoall, Ialltoall, (const void* b, int n, Handle d, void* r, int rn, Handle rd, Handle c),
-           (b, n, d, r, rn, rd, c), each(c, rn, rd))
+           (b, n, d, r, rn, rd, c), for_all_ranks(c, rn, rd))
 COLLECTIVE(Alltoallv, Ialltoallv,
            (const void* b, const int* n, const int* at, Handle d, void* r, const int* rn, const int* rat,
             Handle rd, Handle c),
            (b, n, at, d, r, rn, rat, rd, c), b == mpi().in_place ? sum(rn, c, rd) : sum(n, c, d))
 COLLECTIVE(Gather, Igather, (const void* b, int n, Handle d, void* r, int rn, Handle rd, int root, Handle c),
-           (b, n, d, r, rn, rd, root, c), place_in(c) == root ? each(c, rn, rd) : each(c, n, d))
+           (b, n, d, r, rn, rd, root, c),
+           place_in(c) == root ? for_all_ranks(c, rn, rd) : for_all_ranks(c, n, d))
 COLLECTIVE(Gatherv, Igatherv,
            (const void* b, int n, Handle d, void* r, const int* rn, const int* at, Handle rd, int root,
             Handle c),
            (b, n, d, r, rn, at, rd, root, c), place_in(c) == root ? sum(rn, c, rd) : bytes(n, d))
 COLLECTIVE(Scatter, Iscatter,
            (const void* b, int n, Handle d, void* r, int rn, Handle rd, int root, Handle c),
-           (b, n, d, r, rn, rd, root, c), place_in(c) == root ? each(c, n, d) : each(c, rn, rd))
+           (b, n, d, r, rn, rd, root, c),
+           place_in(c) == root ? for_all_ranks(c, n, d) : for_all_ranks(c, rn, rd))
 COLLECTIVE(Scatterv, Iscatterv,
            (const void* b, const int* n, const int* at, Handle d, void* r, int rn, Handle rd, int root,
             Handle c),
@@ -428,7 +430,8 @@ COLLECTIVE(Reduce_scatter, Ireduce_scatter,
            (const void* b, void* r, const int* n, Handle d, Handle o, Handle c), (b, r, n, d, o, c),
            sum(n, c, d))
 COLLECTIVE(Reduce_scatter_block, Ireduce_scatter_block,
-           (const void* b, void* r, int n, Handle d, Handle o, Handle c), (b, r, n, d, o, c), each(c, n, d))
+           (const void* b, void* r, int n, Handle d, Handle o, Handle c), (b, r, n, d, o, c),
+           for_all_ranks(c, n, d))
 
 // Communicators.
 MPI(Comm_dup, (Handle c, void* n), (c, n), , made(n))

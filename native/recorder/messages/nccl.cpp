@@ -86,8 +86,8 @@ void add_child(Comm parent, Comm comm, int part) {
 }
 
 void add_all(const Comm* comms, int size) {
-    const uint64_t own[] = {now(), static_cast<uint64_t>(getpid())};
-    for (int rank = 0; rank < size; ++rank) add(comms[rank], hash_of(own, sizeof own), rank, size);
+    const uint64_t seed[] = {now(), static_cast<uint64_t>(getpid())};
+    for (int rank = 0; rank < size; ++rank) add(comms[rank], hash_of(seed, sizeof seed), rank, size);
 }
 
 bool went_well(int result) {
@@ -96,16 +96,16 @@ bool went_well(int result) {
 
 int size_of(Comm comm) {
     const std::lock_guard lock(all().mutex);
-    const auto found = all().facts.find(comm);
-    return found == all().facts.end() ? 0 : found->second.size;
+    const auto entry = all().facts.find(comm);
+    return entry == all().facts.end() ? 0 : entry->second.size;
 }
 
-void note(const Call& call, Comm comm, size_t count, int type, int peer = -1, bool of_each = false) {
-    const bool known = type >= 0 && static_cast<size_t>(type) < sizeof kTypeBytes / sizeof *kTypeBytes;
-    const uint64_t bytes = known ? uint64_t{count} * kTypeBytes[type] : 0;
+void note(const Call& call, Comm comm, size_t count, int type, int peer = -1, bool per_rank = false) {
+    const bool has_size = type >= 0 && static_cast<size_t>(type) < sizeof kTypeBytes / sizeof *kTypeBytes;
+    const uint64_t bytes = has_size ? uint64_t{count} * kTypeBytes[type] : 0;
     t_used = true;
     call.note(communicators::number(reinterpret_cast<uint64_t>(comm)),
-              of_each ? bytes * static_cast<uint64_t>(size_of(comm)) : bytes, peer, -1,
+              per_rank ? bytes * static_cast<uint64_t>(size_of(comm)) : bytes, peer, -1,
               t_depth ? t_group : 0);
 }
 

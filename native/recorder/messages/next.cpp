@@ -15,14 +15,14 @@ namespace {
 
 std::atomic<const BusfareMessageSink*> g_sink{nullptr};
 
-struct Known {
+struct Registry {
     std::mutex mutex;
     std::unordered_map<uint64_t, uint32_t> numbers;
     uint32_t last = 0;
 };
-Known& known() {
-    static auto* const known = new Known;  // never destroyed: calls may come to the very end
-    return *known;
+Registry& registry() {
+    static auto* const registry = new Registry;  // never destroyed: calls may come to the very end
+    return *registry;
 }
 /// Grows when a handle is forgotten, which another communicator may then get.
 std::atomic<uint32_t> g_forgotten{0};
@@ -30,9 +30,9 @@ std::atomic<uint32_t> g_forgotten{0};
 }  // namespace
 
 void* next_of(const char* name, const char* alias) {
-    if (void* const found = dlsym(RTLD_NEXT, name)) return found;
-    Dl_info own{};
-    dladdr(reinterpret_cast<const void*>(&next_of), &own);
+    if (void* const symbol = dlsym(RTLD_NEXT, name)) return symbol;
+    Dl_info self{};
+    dladdr(reinterpret_cast<const void*>(&next_of), &self);
     // Names first: inside of the walk the loader holds its lock.
     std::vector<std::string> paths;
     dl_iterate_phdr(
@@ -43,19 +43,19 @@ void* next_of(const char* name, const char* alias) {
         },
         &paths);
     for (const std::string& path : paths) {
-        if (own.dli_fname && path == own.dli_fname) continue;
+        if (self.dli_fname && path == self.dli_fname) continue;
         void* const library = dlopen(path.c_str(), RTLD_LAZY | RTLD_NOLOAD);
         if (!library) continue;
-        void* const found = dlsym(library, alias);
+        void* const symbol = dlsym(library, alias);
         dlclose(library);
-        if (found) return found;
+        if (symbol) return symbol;
     }
     return nullptr;
 }
 
 void* object_of(const char* name) {
-    void* const found = dlsym(RTLD_DEFAULT, name);
-    return found ? found : next_of(name, name);
+    void* const symbol = dlsym(RTLD_DEFAULT, name);
+    return symbol ? symbol : next_of(name, name);
 }
 
 const BusfareMessageSink* sink() {
@@ -87,18 +87,18 @@ uint32_t number(uint64_t handle) {
     thread_local uint32_t last_number = 0, forgotten = 0;
     const uint32_t now = g_forgotten.load(std::memory_order_acquire);
     if (last_number != 0 && last == handle && forgotten == now) return last_number;
-    Known& all = known();
+    Registry& all = registry();
     const std::lock_guard lock(all.mutex);
-    const auto found = all.numbers.find(handle);
-    if (found == all.numbers.end()) return 0;
+    const auto entry = all.numbers.find(handle);
+    if (entry == all.numbers.end()) return 0;
     last = handle;
-    last_number = found->second;
+    last_number = entry->second;
     forgotten = now;
     return last_number;
 }
 
 uint32_t add(uint64_t handle, const char* name, const char* members, int place, int size) {
-    Known& all = known();
+    Registry& all = registry();
     uint32_t number = 0;
     {
         const std::lock_guard lock(all.mutex);
@@ -112,7 +112,7 @@ uint32_t add(uint64_t handle, const char* name, const char* members, int place, 
 }
 
 void forget(uint64_t handle) {
-    Known& all = known();
+    Registry& all = registry();
     const std::lock_guard lock(all.mutex);
     all.numbers.erase(handle);
     g_forgotten.fetch_add(1, std::memory_order_release);

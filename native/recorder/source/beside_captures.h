@@ -5,15 +5,15 @@
 namespace busfare::recorder {
 
 /// While one lives, no capture, of whichever thread, forbids this thread a call or is ended by one.
-class BesideCaptures {
+class CaptureExemption {
   public:
-    explicit BesideCaptures(decltype(&::cuThreadExchangeStreamCaptureMode) exchange)
+    explicit CaptureExemption(decltype(&::cuThreadExchangeStreamCaptureMode) exchange)
         : exchange_(exchange), exchanged_(exchange(&mode_) == CUDA_SUCCESS) {}
-    ~BesideCaptures() {
+    ~CaptureExemption() {
         if (exchanged_) exchange_(&mode_);
     }
-    BesideCaptures(const BesideCaptures&) = delete;
-    BesideCaptures& operator=(const BesideCaptures&) = delete;
+    CaptureExemption(const CaptureExemption&) = delete;
+    CaptureExemption& operator=(const CaptureExemption&) = delete;
     explicit operator bool() const { return exchanged_; }
 
   private:

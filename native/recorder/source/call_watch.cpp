@@ -109,11 +109,11 @@ void CallWatch::enter(CUpti_CallbackId number, const Plan& plan, const CUpti_Cal
             streams_.forget();
             break;
         case Act::kCopy:
-            t_fingerprint.two = 0;
+            t_fingerprint.second = 0;
             if (const CopyCall& call = *copy_call(number); fingerprint_ && on) {
                 Note copy{};
                 read_copy(call, data.functionParams, copy);
-                if (call.host == HostSide::kSource) take_fingerprint(copy.one, copy.three, t_fingerprint);
+                if (call.host == HostSide::kSource) take_fingerprint(copy.first, copy.third, t_fingerprint);
             }
             break;
         default:
@@ -133,14 +133,14 @@ void CallWatch::leave(CUpti_CallbackId number, const Plan& plan, const CUpti_Cal
     note.call = plan.call;
     note.context = data.contextUid;
     note.stream = kNoHandle;
-    note.two = kNoHandle;
+    note.second = kNoHandle;
     const auto wait = [&](uint64_t type) {
         note.what = Note::What::kWait;
-        note.one = type;
+        note.first = type;
     };
     const auto event = [&] {
-        note.two = t_event.number;
-        note.three = t_event.record;
+        note.second = t_event.number;
+        note.third = t_event.record;
     };
     const auto stream = [&](size_t index) {
         note.stream =
@@ -152,11 +152,11 @@ void CallWatch::leave(CUpti_CallbackId number, const Plan& plan, const CUpti_Cal
             note.what = Note::What::kCopy;
             read_copy(call, data.functionParams, note);
             if (fingerprint_ && call.host == HostSide::kDestination)
-                take_fingerprint(note.two, note.three, t_fingerprint);
+                take_fingerprint(note.second, note.third, t_fingerprint);
             if (fingerprint_ && call.host == HostSide::kDestinationLater && note.result == 0)
-                take_fingerprint_if_landed({handle<CUstream>(data, 3), plan.per_thread, note.two, note.three},
-                                           t_fingerprint);
-            return push(note, plan, t_fingerprint.two ? &t_fingerprint : nullptr);
+                take_fingerprint_if_landed(
+                    {handle<CUstream>(data, 3), plan.per_thread, note.second, note.third}, t_fingerprint);
+            return push(note, plan, t_fingerprint.second ? &t_fingerprint : nullptr);
         }
         case Act::kStreamWait:
             wait(CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_STREAM_SYNCHRONIZE);
@@ -193,16 +193,16 @@ void CallWatch::push(Note& note, const Plan& plan, const Note* fingerprint) {
     Note stack{};
     stack.what = Note::What::kStack;
     stack.correlation = note.correlation;
-    stack.one = stacks_.take();
-    if (stack.one != 0) notes_.push(stack);
+    stack.first = stacks_.take();
+    if (stack.first != 0) notes_.push(stack);
 }
 
 void CallWatch::take_fingerprint(uint64_t address, uint64_t bytes, Note& print) const {
     print.what = Note::What::kFingerprint;
-    print.two = clock_.now();
-    print.one = fingerprint(reinterpret_cast<const void*>(address), bytes);
+    print.second = clock_.now();
+    print.first = fingerprint(reinterpret_cast<const void*>(address), bytes);
     const uint64_t end = clock_.now();
-    print.three = end > print.two ? end - print.two : 0;
+    print.third = end > print.second ? end - print.second : 0;
 }
 
 /// Where the bytes are not there yet, asking cost the thread that time all the same.
@@ -211,9 +211,9 @@ void CallWatch::take_fingerprint_if_landed(const LandedCopies::Copy& copy, Note&
     if (landed_copies_.landed(copy)) return take_fingerprint(copy.destination, copy.bytes, print);
     const uint64_t end = clock_.now();
     print.what = Note::What::kFingerprint;
-    print.one = 0;
-    print.two = begin;
-    print.three = end > begin ? end - begin : 0;
+    print.first = 0;
+    print.second = begin;
+    print.third = end > begin ? end - begin : 0;
 }
 
 }  // namespace busfare::recorder

@@ -30,7 +30,7 @@ class CallWatch {
     void subscribe(CUpti_SubscriberHandle subscriber, bool on) const;
 
     /// Off: calls that begin pass unnoted.
-    void turn(bool on) { on_ = on; }
+    void switch_to(bool on) { on_ = on; }
 
     /// From the callback of a driver call: false when this does not watch it.
     bool note(CUpti_CallbackId number, const CUpti_CallbackData& data);

@@ -82,18 +82,18 @@ const CopyCall* copy_call(uint32_t number) {
 
 void read_copy(const CopyCall& call, const void* parameters, Note& note) {
     if (!call.described) {
-        note.one = word(parameters, call.source);
-        note.two = word(parameters, call.destination);
-        note.three = word(parameters, call.bytes);
+        note.first = word(parameters, call.source);
+        note.second = word(parameters, call.destination);
+        note.third = word(parameters, call.bytes);
         return;
     }
     const auto* const copy = reinterpret_cast<const CUDA_MEMCPY2D*>(word(parameters, 0));
     if (!copy) return;
-    note.one = begin_of(copy->srcMemoryType, copy->srcHost, copy->srcDevice, copy->srcXInBytes, copy->srcY,
-                        copy->srcPitch);
-    note.two = begin_of(copy->dstMemoryType, copy->dstHost, copy->dstDevice, copy->dstXInBytes, copy->dstY,
-                        copy->dstPitch);
-    note.three = copy->WidthInBytes * copy->Height;
+    note.first = begin_of(copy->srcMemoryType, copy->srcHost, copy->srcDevice, copy->srcXInBytes, copy->srcY,
+                          copy->srcPitch);
+    note.second = begin_of(copy->dstMemoryType, copy->dstHost, copy->dstDevice, copy->dstXInBytes, copy->dstY,
+                           copy->dstPitch);
+    note.third = copy->WidthInBytes * copy->Height;
 }
 
 }  // namespace busfare::recorder

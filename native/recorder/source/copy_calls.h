@@ -23,7 +23,7 @@ struct CopyCall {
 /// The copy call of this callback number, or null: linear, two-dimensional and peer copies are known.
 const CopyCall* copy_call(uint32_t number);
 
-/// Addresses and bytes of a call, into `one`, `two` and `three`; 0 for an address in an array.
+/// Addresses and bytes of a call, into `first`, `second` and `third`; 0 for an address in an array.
 void read_copy(const CopyCall& call, const void* parameters, Note& note);
 
 }  // namespace busfare::recorder

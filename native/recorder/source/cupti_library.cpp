@@ -120,9 +120,9 @@ const CuptiLibrary* load_cupti(const std::string& candidates, bool trust_any_ver
         return nullptr;
     }
     const uint32_t version = cupti->version;
-    const bool known = (version >= kOldestVersion && version <= kNewestCuda12) ||
-                       (version >= kOldestCuda13 && version <= kNewestVersion);
-    if (!known && !(trust_any_version && version > kNewestVersion)) {
+    const bool supported = (version >= kOldestVersion && version <= kNewestCuda12) ||
+                           (version >= kOldestCuda13 && version <= kNewestVersion);
+    if (!supported && !(trust_any_version && version > kNewestVersion)) {
         *why = cupti->path + " is of version " + std::to_string(version) +
                ", whose records this recorder does not know, so nothing is recorded; versions " +
                std::to_string(kOldestVersion) + " (CUDA 12.0) to " +

@@ -62,7 +62,7 @@ Decoder::Decoder(const CuptiLibrary& cupti, Journal& journal, const Windows& win
       journal_(journal),
       windows_(windows),
       all_calls_(options.kinds & kAllCalls),
-      hashing_left_out_(options.fingerprint && options.calls == Calls::kBoth) {}
+      hashing_left_out_(options.fingerprint && options.calls == Calls::kProgram) {}
 
 void Decoder::decode(const FullBuffer& buffer) {
     CUpti_Activity* record = nullptr;
@@ -180,12 +180,12 @@ uint64_t Decoder::call_name(CUpti_CallbackDomain domain, CUpti_CallbackId call) 
     if (call >= names.size()) names.resize(call + 1, 0);
     if (names[call] == 0) {
         const char* name = nullptr;
-        const bool known = cupti_.callback_name(domain, call, &name) == CUPTI_SUCCESS && name;
+        const bool named = cupti_.callback_name(domain, call, &name) == CUPTI_SUCCESS && name;
         // CUPTI's records do not tell the recorder's calls from the program's.
-        const bool own =
-            hashing_left_out_ && known && domain == CUPTI_CB_DOMAIN_DRIVER_API && LandedCopies::calls(name);
-        const bool wanted = !own && (all_calls_ || !known || is_call_of_interest(name));
-        names[call] = !wanted ? kLeftOut : journal_.string(known ? std::string_view(name) : "unknown");
+        const bool hashing =
+            hashing_left_out_ && named && domain == CUPTI_CB_DOMAIN_DRIVER_API && LandedCopies::calls(name);
+        const bool wanted = !hashing && (all_calls_ || !named || is_call_of_interest(name));
+        names[call] = !wanted ? kLeftOut : journal_.string(named ? std::string_view(name) : "unknown");
     }
     return names[call];
 }
@@ -202,17 +202,18 @@ void Decoder::note(const Note& note, const Note* fingerprint) {
         case Note::What::kCopy: {
             const Note none{};
             const Note& print = fingerprint ? *fingerprint : none;
-            return journal_.append(TableId::kCopyAddresses, {note.correlation, note.one, note.two, note.three,
-                                                             print.one, print.two, print.three});
+            return journal_.append(TableId::kCopyAddresses,
+                                   {note.correlation, note.first, note.second, note.third, print.first,
+                                    print.second, print.third});
         }
         case Note::What::kWait:
-            return journal_.append(TableId::kWaits, {note.start, took, note.one, note.correlation,
-                                                     note.context, note.stream, note.two, note.three});
+            return journal_.append(TableId::kWaits, {note.start, took, note.first, note.correlation,
+                                                     note.context, note.stream, note.second, note.third});
         case Note::What::kEvent:
             return journal_.append(TableId::kEvents, {note.correlation, kNoNumber, note.context, note.stream,
-                                                      note.two, note.three});
+                                                      note.second, note.third});
         case Note::What::kStack:
-            return journal_.append(TableId::kCallStacks, {note.correlation, note.one});
+            return journal_.append(TableId::kCallStacks, {note.correlation, note.first});
         default:
             return;
     }

@@ -62,8 +62,8 @@ void state_devices(Journal& journal) {
         size_t memory = 0;
         name_of(name, sizeof name, device);
         memory_of(&memory, device);
-        constexpr uint64_t kKilo = 1000, kBothEdges = 2, kBits = 8;
-        const uint64_t bandwidth = kBothEdges * kKilo * attribute(CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE) *
+        constexpr uint64_t kKilo = 1000, kClockEdges = 2, kBits = 8;
+        const uint64_t bandwidth = kClockEdges * kKilo * attribute(CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE) *
                                    attribute(CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH) / kBits;
         journal.append(TableId::kDevices,
                        {static_cast<uint64_t>(device), journal.string(std::string_view(name)), 0, 0, memory,

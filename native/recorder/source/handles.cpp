@@ -5,7 +5,7 @@
 namespace busfare::recorder {
 namespace {
 
-struct Known {
+struct CachedStream {
     CUstream stream;
     uint32_t context;
     uint32_t number;
@@ -13,8 +13,8 @@ struct Known {
     bool per_thread;
 };
 
-constexpr size_t kKnown = 16;
-thread_local std::array<Known, kKnown> t_known{};
+constexpr size_t kCachedStreams = 16;
+thread_local std::array<CachedStream, kCachedStreams> t_cached{};
 
 }  // namespace
 
@@ -26,29 +26,29 @@ uint32_t StreamNumbers::of(CUcontext context, uint32_t context_number, CUstream 
     }
     const uint32_t generation = generation_.load(std::memory_order_relaxed);
     const auto bits = reinterpret_cast<uintptr_t>(stream);
-    Known& known = t_known[(bits >> 4 ^ bits >> 12 ^ context_number ^ per_thread) % kKnown];
-    if (known.generation == generation && known.stream == stream && known.context == context_number &&
-        known.per_thread == per_thread) {
-        return known.number;
+    CachedStream& cached = t_cached[(bits >> 4 ^ bits >> 12 ^ context_number ^ per_thread) % kCachedStreams];
+    if (cached.generation == generation && cached.stream == stream && cached.context == context_number &&
+        cached.per_thread == per_thread) {
+        return cached.number;
     }
     uint32_t number = kNoHandle;
     if (!cupti_.stream_number || cupti_.stream_number(context, stream, per_thread, &number) != CUPTI_SUCCESS)
         return kNoHandle;
-    known = {stream, context_number, number, generation, per_thread};
+    cached = {stream, context_number, number, generation, per_thread};
     return number;
 }
 
 EventNumbers::Event& EventNumbers::find(CUevent event) {
-    const auto [found, fresh] = events_.try_emplace(event, Event{0, 0});
-    if (fresh) found->second.number = ++events_met_;
-    return found->second;
+    const auto [entry, fresh] = events_.try_emplace(event, Event{0, 0});
+    if (fresh) entry->second.number = ++events_met_;
+    return entry->second;
 }
 
 EventNumbers::Event EventNumbers::record(CUevent event) {
     const std::lock_guard lock(mutex_);
-    Event& found = find(event);
-    found.record = ++records_;
-    return found;
+    Event& entry = find(event);
+    entry.record = ++records_;
+    return entry;
 }
 
 EventNumbers::Event EventNumbers::of(CUevent event) {

@@ -47,7 +47,7 @@ bool Journal::flush() {
 
 uint64_t Journal::string(std::string_view text) {
     if (text.empty()) return 0;
-    if (const auto found = numbers_.find(std::string(text)); found != numbers_.end()) return found->second;
+    if (const auto entry = numbers_.find(std::string(text)); entry != numbers_.end()) return entry->second;
     if (string_bytes_ + text.size() > kStringBytes) forget_strings();
     const uint64_t number = next_string_++;
     numbers_.emplace(text, number);
@@ -60,8 +60,8 @@ uint64_t Journal::string(std::string_view text) {
 
 uint64_t Journal::string(const char* pointer) {
     if (!pointer || !*pointer) return 0;
-    if (const auto found = pointers_.find(pointer); found != pointers_.end()) {
-        if (std::strcmp(found->second.text->c_str(), pointer) == 0) return found->second.number;
+    if (const auto entry = pointers_.find(pointer); entry != pointers_.end()) {
+        if (std::strcmp(entry->second.text->c_str(), pointer) == 0) return entry->second.number;
     }
     const uint64_t number = string(std::string_view(pointer));
     // unordered_map keeps its elements in place, so the key's address stays good until the strings are

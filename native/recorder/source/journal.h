@@ -54,7 +54,7 @@ class Journal {
     const std::string& path() const { return file_.path(); }
 
   private:
-    struct Known {
+    struct Interned {
         uint64_t number;
         const std::string* text;
     };
@@ -71,7 +71,7 @@ class Journal {
     std::string new_text_;  ///< the bytes of the strings that wait in the strings table
     std::vector<unsigned char> chunk_;
     std::unordered_map<std::string, uint64_t> numbers_;
-    std::unordered_map<const char*, Known> pointers_;
+    std::unordered_map<const char*, Interned> pointers_;
     std::unordered_map<uint64_t, bool> demangled_;
     size_t string_bytes_ = 0;
     uint64_t next_string_ = 1;

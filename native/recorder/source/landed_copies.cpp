@@ -24,11 +24,11 @@ bool LandedCopies::calls(std::string_view name) {
 
 void LandedCopies::start() {
     void* const driver = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
-    known_ = driver;
+    available_ = driver;
     const auto find = [&](const char* name, auto& function) {
-        if (known_)
+        if (available_)
             function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(::dlsym(driver, name));
-        known_ = known_ && function;
+        available_ = available_ && function;
     };
     find("cuPointerGetAttribute", driver_.pointer_attribute);
     find("cuDeviceGetAttribute", driver_.device_attribute);
@@ -38,10 +38,10 @@ void LandedCopies::start() {
 }
 
 bool LandedCopies::landed(const Copy& copy) {
-    if (!known_ || copy.bytes == 0) return false;
-    const OwnCalls own;
-    const BesideCaptures beside(driver_.exchange_mode);
-    if (!beside) return false;
+    if (!available_ || copy.bytes == 0) return false;
+    const RecorderCalls recorder_calls;
+    const CaptureExemption exemption(driver_.exchange_mode);
+    if (!exemption) return false;
     // Of the legacy stream this fails where a capture forbids its use, and leaves that capture as it is.
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_INVALIDATED;
     if (driver_.is_capturing[copy.per_thread](copy.stream, &status) != CUDA_SUCCESS ||
@@ -56,7 +56,7 @@ bool LandedCopies::landed(const Copy& copy) {
 
 /// Calls may return early where the GPU writes pageable memory itself, as beside Grace.
 bool LandedCopies::gpu_reaches_pageable() {
-    std::call_once(asked_, [this] {
+    std::call_once(attribute_read_, [this] {
         int reaches = 0;
         constexpr auto kReaches = CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES;
         gpu_reaches_pageable_ =

@@ -42,8 +42,8 @@ class LandedCopies {
     bool gpu_reaches_pageable();
 
     Driver driver_;
-    bool known_ = false;  ///< all functions are
-    std::once_flag asked_;
+    bool available_ = false;  ///< all functions are
+    std::once_flag attribute_read_;
     bool gpu_reaches_pageable_ = false;
 };
 

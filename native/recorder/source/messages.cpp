@@ -27,7 +27,7 @@ struct Early {
     double flush_seconds = 1.0;
     std::mutex mutex;
     std::condition_variable changed;
-    bool asked = false;  ///< to end
+    bool ending = false;  ///< to end
     bool awake = false;
     bool done = false;
 };
@@ -58,13 +58,13 @@ void drain(Journal& journal) {
     write_communicators(journal);
 }
 
-void write_until_asked(Early& early) {
+void write_until_end(Early& early) {
     auto flushed = std::chrono::steady_clock::now();
-    for (bool asked = false; !asked;) {
+    for (bool ending = false; !ending;) {
         {
             std::unique_lock lock(early.mutex);
-            early.changed.wait_for(lock, kNap, [&] { return early.asked || early.awake; });
-            asked = early.asked;
+            early.changed.wait_for(lock, kNap, [&] { return early.ending || early.awake; });
+            ending = early.ending;
             early.awake = false;
         }
         try {
@@ -87,13 +87,13 @@ void write_until_asked(Early& early) {
 /// Ends the thread; false when it did not come to its end.
 bool stop(Early& early) {
     std::unique_lock lock(early.mutex);
-    early.asked = true;
+    early.ending = true;
     early.changed.notify_all();
     return early.changed.wait_for(lock, kLongestFinish, [&] { return early.done; });
 }
 
 void push(const BusfareMessage* message) {
-    if (!g_on.load(std::memory_order_relaxed) || own_thread()) return;
+    if (!g_on.load(std::memory_order_relaxed) || recorder_thread()) return;
     static const Notes notes([] {
         const std::function<void()>* const wake = g_wake.load();
         wake ? (*wake)() : EarlyRecording::wake();
@@ -104,9 +104,9 @@ void push(const BusfareMessage* message) {
     note.end = message->end;
     note.correlation = static_cast<uint32_t>(message->tag);
     note.result = static_cast<uint32_t>(message->result);
-    note.one = message->bytes;
-    note.two = message->request;
-    note.three = reinterpret_cast<uint64_t>(message->name);
+    note.first = message->bytes;
+    note.second = message->request;
+    note.third = reinterpret_cast<uint64_t>(message->name);
     note.context = message->communicator;
     note.stream = static_cast<uint32_t>(message->peer);
     notes.push(note);
@@ -143,7 +143,7 @@ bool EarlyRecording::start() {
     early->journal->flush();
     early->flush_seconds = options.flush_seconds;
     Early* const started = early.release();
-    start_thread("busfare-early", [started] { write_until_asked(*started); });
+    start_thread("busfare-early", [started] { write_until_end(*started); });
     g_early = started;
     g_on = true;
     return true;
@@ -177,10 +177,11 @@ void EarlyRecording::forget_in_child() {
 }
 
 void write_message(Journal& journal, const Note& note) {
-    const uint64_t name = journal.string(reinterpret_cast<const char*>(note.three));
-    journal.append(TableId::kMessages, {note.start, note.end > note.start ? note.end - note.start : 0,
-                                        note.thread, name, note.context, note.one, signed_column(note.stream),
-                                        signed_column(note.correlation), note.two, note.result});
+    const uint64_t name = journal.string(reinterpret_cast<const char*>(note.third));
+    journal.append(
+        TableId::kMessages,
+        {note.start, note.end > note.start ? note.end - note.start : 0, note.thread, name, note.context,
+         note.first, signed_column(note.stream), signed_column(note.correlation), note.second, note.result});
 }
 
 void write_communicators(Journal& journal) {
@@ -189,11 +190,11 @@ void write_communicators(Journal& journal) {
         const std::lock_guard lock(g_names_mutex);
         some.swap(names());
     }
-    for (const Named& one : some) {
-        const uint64_t name = journal.string(one.name), members = journal.string(one.members);
+    for (const Named& named : some) {
+        const uint64_t name = journal.string(named.name), members = journal.string(named.members);
         journal.append(TableId::kCommunicators,
-                       {one.number, name, members, signed_column(static_cast<uint32_t>(one.place)),
-                        signed_column(static_cast<uint32_t>(one.size))});
+                       {named.number, name, members, signed_column(static_cast<uint32_t>(named.place)),
+                        signed_column(static_cast<uint32_t>(named.size))});
     }
 }
 

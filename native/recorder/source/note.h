@@ -11,13 +11,13 @@ namespace busfare::recorder {
 struct alignas(64) Note {
     enum class What : uint8_t {
         kCall,         ///< nothing but the call
-        kCopy,         ///< `one` source, `two` destination, `three` bytes asked for
-        kWait,         ///< `one` type as in CUPTI's records, `two` event, `three` number of its record
-        kEvent,        ///< `two` event, `three` number of this record
+        kCopy,         ///< `first` source, `second` destination, `third` bytes asked for
+        kWait,         ///< `first` type as in CUPTI's records, `second` event, `third` number of its record
+        kEvent,        ///< `second` event, `third` number of this record
         kMessage,      ///< of MPI or NCCL, by the wall clock (messages.cpp)
-        kFingerprint,  ///< of the copy noted next: `one` hash, `two` when taking it began, `three` for how
-                       ///< long
-        kStack,        ///< of the call noted before: `one` number of its stack
+        kFingerprint,  ///< of the copy noted next: `first` hash, `second` when taking it began, `third` for
+                       ///< how long
+        kStack,        ///< of the call noted before: `first` number of its stack
     };
 
     uint64_t start;  ///< trace clock
@@ -28,7 +28,7 @@ struct alignas(64) Note {
     uint16_t number;  ///< of the callback
     What what;
     bool call;  ///< the call itself is wanted, and not only what it did
-    uint64_t one, two, three;
+    uint64_t first, second, third;
     uint32_t context;
     uint32_t stream;  ///< as CUPTI counts
 };

@@ -36,15 +36,15 @@ uint64_t word(const void* parameters, size_t index) {
 }
 
 /// Registered strings are named by handle, and started ranges by number: both are rare, so one lock will do.
-struct Known {
+struct Registry {
     std::mutex mutex;
     std::unordered_set<uint64_t> matching_strings;
     std::unordered_set<uint64_t> matching_ranges;
 };
 
-Known& known() {
-    static Known* const known = new Known;
-    return *known;
+Registry& registry() {
+    static Registry* const registry = new Registry;
+    return *registry;
 }
 
 /// By domain, whether each range that this thread has pushed matches.
@@ -59,8 +59,8 @@ bool matches(const std::string& range, uint64_t attributes) {
     std::memcpy(&message, event + kMessageOffset, sizeof message);
     if (type == kAsciiMessage) return message && range == reinterpret_cast<const char*>(message);
     if (type != kRegisteredMessage) return false;
-    const std::lock_guard lock(known().mutex);
-    return known().matching_strings.contains(message);
+    const std::lock_guard lock(registry().mutex);
+    return registry().matching_strings.contains(message);
 }
 
 }  // namespace
@@ -96,19 +96,19 @@ NvtxGate::Change NvtxGate::note(CUpti_CallbackId call, const void* callback_data
     };
     const auto start = [&](bool match) {
         if (!match) return Change::kNone;
-        const std::lock_guard lock(known().mutex);
-        known().matching_ranges.insert(returned());
+        const std::lock_guard lock(registry().mutex);
+        registry().matching_ranges.insert(returned());
         return opened();
     };
     const auto end = [&](uint64_t range) {
-        const std::lock_guard lock(known().mutex);
-        return known().matching_ranges.erase(range) ? closed() : Change::kNone;
+        const std::lock_guard lock(registry().mutex);
+        return registry().matching_ranges.erase(range) ? closed() : Change::kNone;
     };
     switch (call) {
         case CUPTI_CBID_NVTX_nvtxDomainRegisterStringA:
             if (text_matches(word(parameters, 1))) {
-                const std::lock_guard lock(known().mutex);
-                known().matching_strings.insert(returned());
+                const std::lock_guard lock(registry().mutex);
+                registry().matching_strings.insert(returned());
             }
             return Change::kNone;
         case CUPTI_CBID_NVTX_nvtxRangePushA:

@@ -37,12 +37,12 @@ uint32_t kinds_named(std::string_view words) {
     while (!words.empty()) {
         const size_t comma = words.find(',');
         const std::string_view word = words.substr(0, comma);
-        uint32_t found = 0;
+        uint32_t bits = 0;
         for (const NamedKind& kind : kNames) {
-            if (kind.name == word) found = kind.bits;
+            if (kind.name == word) bits = kind.bits;
         }
-        if (found == 0) sayf("unknown kind '%.*s' skipped", static_cast<int>(word.size()), word.data());
-        kinds |= found;
+        if (bits == 0) sayf("unknown kind '%.*s' skipped", static_cast<int>(word.size()), word.data());
+        kinds |= bits;
         words = comma == std::string_view::npos ? std::string_view{} : words.substr(comma + 1);
     }
     return kinds;
@@ -72,7 +72,7 @@ Options options_from_environment() {
         options.kinds = kinds_named(words);
     }
     if (const std::string_view calls = text("BUSFARE_RECORD_CALLS"); calls == "both") {
-        options.calls = Calls::kBoth;
+        options.calls = Calls::kProgram;
     } else if (calls == "none") {
         options.kinds &= ~(kCalls | kAllCalls);
     } else if (!calls.empty() && calls != "driver") {

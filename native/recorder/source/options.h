@@ -28,8 +28,8 @@ enum Kind : uint32_t {
 
 /// Whose calls are recorded, with the waits and event records among them.
 enum class Calls {
-    kDriver,  ///< those of the driver, also where the runtime makes them, by callbacks
-    kBoth,    ///< those that the program makes, of the runtime and of the driver, by CUPTI's own records
+    kDriver,   ///< those of the driver, also where the runtime makes them, by callbacks
+    kProgram,  ///< those that the program makes, of the runtime and of the driver, by CUPTI's own records
 };
 
 enum class Capture { kWhole, kProfilerCalls, kNvtxRange };

@@ -3,17 +3,17 @@
 namespace busfare::recorder {
 
 /// While one lives, calls of CUDA by this thread are the recorder's own, and none of the program's.
-class OwnCalls {
+class RecorderCalls {
   public:
-    OwnCalls() { t_under_way = true; }
-    ~OwnCalls() { t_under_way = false; }
-    OwnCalls(const OwnCalls&) = delete;
-    OwnCalls& operator=(const OwnCalls&) = delete;
+    RecorderCalls() { t_active = true; }
+    ~RecorderCalls() { t_active = false; }
+    RecorderCalls(const RecorderCalls&) = delete;
+    RecorderCalls& operator=(const RecorderCalls&) = delete;
 
-    static bool under_way() { return t_under_way; }
+    static bool active() { return t_active; }
 
   private:
-    static inline thread_local bool t_under_way = false;
+    static inline thread_local bool t_active = false;
 };
 
 }  // namespace busfare::recorder

@@ -60,7 +60,7 @@ void Session::start(bool late) {
 void Session::abandon() {
     ::unlink(journal_.path().c_str());
     const std::lock_guard lock(state_mutex_);
-    finish_asked_ = true;
+    finish_requested_ = true;
     state_changed_.notify_all();
 }
 
@@ -76,7 +76,7 @@ bool Session::open(bool late) {
     }
     state_facts(journal_, options_, &cupti_);
     if (late) state_devices(journal_);
-    flush_asked_ = true;
+    flush_requested_ = true;
     return true;
 }
 
@@ -134,8 +134,8 @@ void Session::operations(bool on) {
     const std::lock_guard lock(switch_mutex_);
     if (recording_ == on || (on && over_ != Over::kNo)) return;
     recording_ = on;
-    windows_.turn(on, clock_.now());
-    calls_.turn(on);
+    windows_.switch_to(on, clock_.now());
+    calls_.switch_to(on);
     kinds_.enable_operations(on);
 }
 
@@ -160,11 +160,11 @@ void Session::keep_time() {
     const auto end = begin + seconds(options_.duration_seconds);
     bool begun = options_.capture != Capture::kWhole || options_.delay_seconds <= 0;
     std::unique_lock lock(state_mutex_);
-    while (!finish_asked_) {
+    while (!finish_requested_) {
         auto wake = next_flush;
         if (!begun) wake = std::min(wake, begin);
         if (options_.duration_seconds > 0 && over_ == Over::kNo) wake = std::min(wake, end);
-        state_changed_.wait_until(lock, wake, [this] { return finish_asked_; });
+        state_changed_.wait_until(lock, wake, [this] { return finish_requested_; });
         lock.unlock();
         const auto now = Clock::now();
         if (!begun && now >= begin) {
@@ -178,7 +178,7 @@ void Session::keep_time() {
         if (now >= next_flush) {
             clock_.check();
             flush_cupti(false);
-            flush_asked_ = true;
+            flush_requested_ = true;
             pool_.wake();
             next_flush = now + seconds(options_.flush_seconds);
         }
@@ -225,7 +225,7 @@ void Session::write_until_finished() {
         }
         // The program's memory may run out; that is no reason to end it here.
         try {
-            write_once(flush_asked_.exchange(false));
+            write_once(flush_requested_.exchange(false));
         } catch (const std::exception& error) {
             give_up(error.what());
         }
@@ -254,7 +254,7 @@ void Session::finish() {
     Session* const session = g_session.load();
     if (!session) return;
     std::unique_lock lock(session->state_mutex_);
-    session->finish_asked_ = true;
+    session->finish_requested_ = true;
     session->state_changed_.notify_all();
     if (!session->state_changed_.wait_for(lock, kLongestFinish, [&] { return session->writer_done_; })) {
         say("CUPTI did not give its last records in 20 s; the recording ends at its last flush");
@@ -303,7 +303,7 @@ void Session::on_callback(void* session, CUpti_CallbackDomain domain, CUpti_Call
 }
 
 void Session::on_call(CUpti_CallbackId call, const CUpti_CallbackData& data) {
-    if (OwnCalls::under_way()) return;
+    if (RecorderCalls::active()) return;
     calls_.note(call, data);
     if (data.callbackSite != CUPTI_API_EXIT) return;
     switch (call) {

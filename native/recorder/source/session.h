@@ -92,10 +92,10 @@ class Session {
 
     std::mutex state_mutex_;
     std::condition_variable state_changed_;
-    bool finish_asked_ = false;
+    bool finish_requested_ = false;
     bool clock_done_ = false;
     bool writer_done_ = false;
-    std::atomic<bool> flush_asked_{false};
+    std::atomic<bool> flush_requested_{false};
 };
 
 }  // namespace busfare::recorder

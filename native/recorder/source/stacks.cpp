@@ -65,8 +65,8 @@ uint32_t Stacks::take() {
     Lately& lately = t_lately[walk.hash % t_lately.size()];
     if (lately.number != 0 && lately.hash == walk.hash) return lately.number;
     const std::lock_guard lock(mutex_);
-    auto known = numbers_.find(walk.hash);
-    if (known == numbers_.end()) {
+    auto entry = numbers_.find(walk.hash);
+    if (entry == numbers_.end()) {
         if (numbers_.size() == kMost) {
             ++refused_;
             return 0;
@@ -74,10 +74,10 @@ uint32_t Stacks::take() {
         const auto number = static_cast<uint32_t>(numbers_.size() + 1);
         const auto* const first = walk.addresses.data();
         unwritten_.emplace_back(number, std::vector<uint64_t>(first, first + walk.count));
-        known = numbers_.emplace(walk.hash, number).first;
+        entry = numbers_.emplace(walk.hash, number).first;
     }
-    lately = {walk.hash, known->second};
-    return known->second;
+    lately = {walk.hash, entry->second};
+    return entry->second;
 }
 
 uint64_t Stacks::write(Journal& journal) {
@@ -90,17 +90,17 @@ uint64_t Stacks::write(Journal& journal) {
     }
     for (const auto& [number, addresses] : taken) {
         for (size_t depth = 0; depth < addresses.size(); ++depth) {
-            Dl_info found{};
+            Dl_info info{};
             link_map* module = nullptr;
             const auto address = addresses[depth];
-            const bool known = dladdr1(reinterpret_cast<void*>(address), &found,
-                                       reinterpret_cast<void**>(&module), RTLD_DL_LINKMAP);
-            const uint64_t base = known && module ? module->l_addr : 0;
-            const uint64_t symbol = known && found.dli_sname ? journal.string(readable(found.dli_sname)) : 0;
-            const bool own = known && module && !*module->l_name;
-            const uint64_t name = own                        ? journal.string(program())
-                                  : known && found.dli_fname ? journal.string(found.dli_fname)
-                                                             : 0;
+            const bool resolved = dladdr1(reinterpret_cast<void*>(address), &info,
+                                          reinterpret_cast<void**>(&module), RTLD_DL_LINKMAP);
+            const uint64_t base = resolved && module ? module->l_addr : 0;
+            const uint64_t symbol = resolved && info.dli_sname ? journal.string(readable(info.dli_sname)) : 0;
+            const bool in_program = resolved && module && !*module->l_name;
+            const uint64_t name = in_program                   ? journal.string(program())
+                                  : resolved && info.dli_fname ? journal.string(info.dli_fname)
+                                                               : 0;
             journal.append(TableId::kStacks, {number, depth, name, address - base, symbol});
         }
     }

@@ -8,9 +8,9 @@
 namespace busfare::recorder {
 
 /// Whether the calling thread is one of the recorder's own.
-inline bool& own_thread() {
-    thread_local bool own = false;
-    return own;
+inline bool& recorder_thread() {
+    thread_local bool mine = false;
+    return mine;
 }
 
 /// Threads of the recorder take no signals: those are the program's.
@@ -20,7 +20,7 @@ void start_thread(const char* name, Body body) {
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     std::thread thread([body] {
-        own_thread() = true;
+        recorder_thread() = true;
         body();
     });
     pthread_setname_np(thread.native_handle(), name);

@@ -4,7 +4,7 @@
 
 namespace busfare::recorder {
 
-void Windows::turn(bool on, uint64_t time) {
+void Windows::switch_to(bool on, uint64_t time) {
     const std::lock_guard lock(mutex_);
     if ((turns_.size() % 2 == 0) == on)
         turns_.push_back(turns_.empty() ? time : std::max(time, turns_.back()));

@@ -13,7 +13,7 @@ namespace busfare::recorder {
 /// context exists has no effect (CUDA 13.0), so calls are on from the start, and left out here.
 class Windows {
   public:
-    void turn(bool on, uint64_t time);
+    void switch_to(bool on, uint64_t time);
 
     /// Whether a call that began at `time` began while recording was on.
     bool hold(uint64_t time) const;

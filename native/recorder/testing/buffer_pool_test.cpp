@@ -43,7 +43,7 @@ void a_hanging_writer_delays_the_program_once() {
     uint8_t* only = pool.request();
     require(seconds_of([&] { require(!pool.request(), "none is left"); }) > 0.1, "the first waits");
     require(seconds_of([&] {
-                for (int each = 0; each < 1000; ++each) require(!pool.request(), "still none");
+                for (int attempt = 0; attempt < 1000; ++attempt) require(!pool.request(), "still none");
             }) < 0.1,
             "the others do not");
     require(pool.refused() == 1001 && pool.refused() == 0, "refusals are counted once");

@@ -26,7 +26,7 @@ T at(const std::vector<unsigned char>& bytes, size_t offset) {
     return value;
 }
 
-void checksum_is_the_one_of_zlib() {
+void checksum_is_that_of_zlib() {
     require(crc32("123456789", 9) == 0xCBF43926, "the check value of CRC-32");
     require(crc32("6789", 4, crc32("12345", 5)) == 0xCBF43926, "a checksum in two parts");
 }
@@ -69,7 +69,7 @@ void fingerprints_differ_and_survive_bad_addresses() {
 }  // namespace
 
 int main() {
-    checksum_is_the_one_of_zlib();
+    checksum_is_that_of_zlib();
     columns_take_the_least_width();
     fingerprints_differ_and_survive_bad_addresses();
     return 0;

@@ -44,8 +44,8 @@ extern "C" int cuDeviceGetAttribute(int* value, int which, int) {
 }
 
 extern "C" int cuDriverGetVersion(int* version) {
-    const char* asked = std::getenv("FAKE_DRIVER_VERSION");
-    *version = asked ? std::atoi(asked) : 13000;
+    const char* setting = std::getenv("FAKE_DRIVER_VERSION");
+    *version = setting ? std::atoi(setting) : 13000;
     return 0;
 }
 

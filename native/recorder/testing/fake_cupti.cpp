@@ -110,8 +110,8 @@ bool recorded(const fake::Call& call) {
 thread_local uint64_t t_now = 0;
 
 /// One call of one domain begins or ends. `shared` is what the two callbacks hand each other.
-void one_call_back(CUpti_CallbackDomain domain, uint32_t number, uint32_t correlation,
-                   CUpti_ApiCallbackSite site, const void* parameters, uint64_t* shared, uint64_t now) {
+void invoke_callback(CUpti_CallbackDomain domain, uint32_t number, uint32_t correlation,
+                     CUpti_ApiCallbackSite site, const void* parameters, uint64_t* shared, uint64_t now) {
     if (!g_callback || !g_callbacks.contains(key(domain, number))) return;
     CUresult result = CUDA_SUCCESS;
     CUpti_CallbackData data{};
@@ -131,8 +131,9 @@ void one_call_back(CUpti_CallbackDomain domain, uint32_t number, uint32_t correl
 namespace fake {
 
 uint32_t version() {
-    static const char* const asked = std::getenv("FAKE_CUPTI_VERSION");
-    static const uint32_t played = asked ? static_cast<uint32_t>(std::strtoul(asked, nullptr, 10)) : 130500;
+    static const char* const setting = std::getenv("FAKE_CUPTI_VERSION");
+    static const uint32_t played =
+        setting ? static_cast<uint32_t>(std::strtoul(setting, nullptr, 10)) : 130500;
     return played;
 }
 
@@ -172,15 +173,15 @@ void call_back(const Call& call, uint32_t correlation, uint64_t start, uint64_t 
                const std::function<void()>& work) {
     uint64_t outer = 0, inner = 0;
     t_in_runtime += call.runtime != 0;
-    one_call_back(CUPTI_CB_DOMAIN_RUNTIME_API, call.runtime, correlation, CUPTI_API_ENTER, runtime_parameters,
-                  &outer, start);
-    one_call_back(CUPTI_CB_DOMAIN_DRIVER_API, call.driver, correlation, CUPTI_API_ENTER, driver_parameters,
-                  &inner, start + 2);
+    invoke_callback(CUPTI_CB_DOMAIN_RUNTIME_API, call.runtime, correlation, CUPTI_API_ENTER,
+                    runtime_parameters, &outer, start);
+    invoke_callback(CUPTI_CB_DOMAIN_DRIVER_API, call.driver, correlation, CUPTI_API_ENTER, driver_parameters,
+                    &inner, start + 2);
     if (work) work();
-    one_call_back(CUPTI_CB_DOMAIN_DRIVER_API, call.driver, correlation, CUPTI_API_EXIT, driver_parameters,
-                  &inner, end - 2);
-    one_call_back(CUPTI_CB_DOMAIN_RUNTIME_API, call.runtime, correlation, CUPTI_API_EXIT, runtime_parameters,
-                  &outer, end);
+    invoke_callback(CUPTI_CB_DOMAIN_DRIVER_API, call.driver, correlation, CUPTI_API_EXIT, driver_parameters,
+                    &inner, end - 2);
+    invoke_callback(CUPTI_CB_DOMAIN_RUNTIME_API, call.runtime, correlation, CUPTI_API_EXIT,
+                    runtime_parameters, &outer, end);
     t_in_runtime -= call.runtime != 0;
 }
 

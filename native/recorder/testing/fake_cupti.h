@@ -16,7 +16,7 @@ struct Call {
 };
 
 inline const CUstream kStream = reinterpret_cast<CUstream>(0x5000);
-inline const CUstream kOtherStream = reinterpret_cast<CUstream>(0x7000);  ///< non-blocking
+inline const CUstream kSecondStream = reinterpret_cast<CUstream>(0x7000);  ///< non-blocking
 inline const CUevent kEvent = reinterpret_cast<CUevent>(0x6000);
 
 /// The version played, as cuptiGetVersion tells it.

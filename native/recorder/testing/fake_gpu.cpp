@@ -28,8 +28,8 @@ namespace {
 
 constexpr Call kCopyBackAsync = {CUPTI_RUNTIME_TRACE_CBID_cudaMemcpyAsync_v3020,
                                  CUPTI_DRIVER_TRACE_CBID_cuMemcpyDtoHAsync_v2};
-constexpr Call kCopyBackOwn = {CUPTI_RUNTIME_TRACE_CBID_cudaMemcpyAsync_v3020,
-                               CUPTI_DRIVER_TRACE_CBID_cuMemcpyDtoHAsync_v2_ptsz};
+constexpr Call kCopyBackPerThread = {CUPTI_RUNTIME_TRACE_CBID_cudaMemcpyAsync_v3020,
+                                     CUPTI_DRIVER_TRACE_CBID_cuMemcpyDtoHAsync_v2_ptsz};
 constexpr Call kSynchronizeAll = {CUPTI_RUNTIME_TRACE_CBID_cudaDeviceSynchronize_v3020,
                                   CUPTI_DRIVER_TRACE_CBID_cuCtxSynchronize};
 
@@ -87,12 +87,12 @@ CUstream meant(CUstream stream, int per_thread) {
     return stream ? stream : per_thread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
 }
 Stream& stream_of(CUstream stream, int per_thread) {
-    const CUstream one = meant(stream, per_thread);
-    const auto thread = one == CU_STREAM_PER_THREAD ? std::this_thread::get_id() : std::thread::id{};
+    const CUstream meaning = meant(stream, per_thread);
+    const auto thread = meaning == CU_STREAM_PER_THREAD ? std::this_thread::get_id() : std::thread::id{};
     const std::lock_guard lock(g_streams_mutex);
-    Stream*& found = g_streams[{one, thread}];
-    if (!found) found = new Stream;
-    return *found;
+    Stream*& entry = g_streams[{meaning, thread}];
+    if (!entry) entry = new Stream;
+    return *entry;
 }
 
 /// A call of the driver's alone, of such a result.
@@ -176,7 +176,7 @@ uint32_t fake_copy_in(CUstream stream, int per_thread, int called, void* destina
         stream_of(stream, per_thread).rest();
         move();
     };
-    Call call = per_thread ? kCopyBackOwn : kCopyBackAsync;
+    Call call = per_thread ? kCopyBackPerThread : kCopyBackAsync;
     if (called == kDirectly) call.runtime = 0;
     call_back(call, correlation, now, now + 100, nullptr, &parameters, work);
     if (called == kDirectly) emit_call(call, correlation, now, now + 100);
@@ -214,9 +214,10 @@ int fake_is_capturing(CUstream stream, int per_thread, CUstreamCaptureStatus* st
                                    : CUPTI_DRIVER_TRACE_CBID_cuStreamIsCapturing;
     return driver_call(number, &parameters, [&]() -> int {
         const std::lock_guard lock(g_streams_mutex);
-        const CUstream one = meant(stream, per_thread);
-        if (one == CU_STREAM_LEGACY && !g_captured.empty()) return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
-        *status = g_captured.contains(one) ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
+        const CUstream meaning = meant(stream, per_thread);
+        if (meaning == CU_STREAM_LEGACY && !g_captured.empty()) return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+        *status =
+            g_captured.contains(meaning) ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
         return 0;
     });
 }
@@ -242,8 +243,8 @@ int fake_pointer_attribute(void* value, CUpointer_attribute which, void* pointer
         }
         bool managed = false;
         if (!seen_by_gpu(static_cast<char*>(pointer), &managed)) return CUDA_ERROR_INVALID_VALUE;
-        const uint32_t told = which == CU_POINTER_ATTRIBUTE_IS_MANAGED ? managed : CU_MEMORYTYPE_HOST;
-        std::memcpy(value, &told, which == CU_POINTER_ATTRIBUTE_IS_MANAGED ? 1 : sizeof told);
+        const uint32_t attribute = which == CU_POINTER_ATTRIBUTE_IS_MANAGED ? managed : CU_MEMORYTYPE_HOST;
+        std::memcpy(value, &attribute, which == CU_POINTER_ATTRIBUTE_IS_MANAGED ? 1 : sizeof attribute);
         return 0;
     });
 }

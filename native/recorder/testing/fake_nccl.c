@@ -68,16 +68,16 @@ ncclResult_t ncclCommSplit(ncclComm_t parent, int color, int key, ncclComm_t* ma
     *made = color < 0 ? NULL : comm(parent->rank, parent->size);
     return 0;
 }
-ncclResult_t ncclCommUserRank(ncclComm_t own, int* rank) {
-    *rank = own->rank;
+ncclResult_t ncclCommUserRank(ncclComm_t comm, int* rank) {
+    *rank = comm->rank;
     return 0;
 }
-ncclResult_t ncclCommCount(ncclComm_t own, int* size) {
-    *size = own->size;
+ncclResult_t ncclCommCount(ncclComm_t comm, int* size) {
+    *size = comm->size;
     return 0;
 }
-ncclResult_t ncclCommDestroy(ncclComm_t own) {
-    free(own);
+ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+    free(comm);
     return 0;
 }
 

@@ -17,7 +17,7 @@ constexpr double kCopy = 0.02;
 enum Called { kAsynchronous, kDirectly };
 
 void* const kStream = reinterpret_cast<void*>(0x5000);
-void* const kOther = reinterpret_cast<void*>(0x7000);
+void* const kSecondStream = reinterpret_cast<void*>(0x7000);
 void* g_cupti = nullptr;
 
 template <typename Result = void, typename... Arguments>
@@ -56,7 +56,7 @@ void play(const std::string& scenario) {
     } else if (scenario == "streams") {
         copy(pageable.data(), 1, nullptr);
         copy(pageable.data(), 2, nullptr, true);
-        copy(pageable.data(), 3, kOther);
+        copy(pageable.data(), 3, kSecondStream);
         for (const int value : {1, 2, 3}) send(value);
     } else if (scenario == "pinned") {
         copy(pinned(), 1);
@@ -69,7 +69,7 @@ void play(const std::string& scenario) {
         fake("fake_capture_stream", kStream, 1);
         copy(pageable.data(), 1);
         copy(pageable.data(), 2, nullptr);
-        copy(pageable.data(), 3, kOther);
+        copy(pageable.data(), 3, kSecondStream);
         fake("fake_capture_stream", kStream, 0);
         send(3);
     } else if (scenario == "directly") {

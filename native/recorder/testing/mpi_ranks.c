@@ -42,41 +42,41 @@ static void collectives(void) {
     MPI_Reduce_scatter_block(all, mine, 2, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
     MPI_Gather(mine, 3, MPI_INT, all, 3, MPI_INT, 0, MPI_COMM_WORLD);
     MPI_Scatter(all, 5, MPI_CHAR, mine, 5, MPI_CHAR, 1, MPI_COMM_WORLD);
-    for (int other = 0; other < size; ++other) {
-        counts[other] = 1 + (rank + other) % 2;
-        places[other] = 4 * other;
+    for (int peer = 0; peer < size; ++peer) {
+        counts[peer] = 1 + (rank + peer) % 2;
+        places[peer] = 4 * peer;
     }
     MPI_Alltoallv(all, counts, places, MPI_INT, all + 16, counts, places, MPI_INT, MPI_COMM_WORLD);
 }
 
 static void messages(void) {
     char out[64] = {0}, in[64];
-    const int other = rank ^ 1;
+    const int peer = rank ^ 1;
     MPI_Request requests[2];
     MPI_Status status;
     int done = 0, index;
-    MPI_Sendrecv(out, 10, MPI_CHAR, other, 1, in, 64, MPI_CHAR, MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD,
+    MPI_Sendrecv(out, 10, MPI_CHAR, peer, 1, in, 64, MPI_CHAR, MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD,
                  &status);
-    if (status.MPI_SOURCE != other || status.MPI_TAG != 1) abort();
+    if (status.MPI_SOURCE != peer || status.MPI_TAG != 1) abort();
     MPI_Send(out, 64, MPI_CHAR, MPI_PROC_NULL, 1, MPI_COMM_WORLD);
     MPI_Sendrecv(out, 1, MPI_CHAR, rank, 2, in, 1, MPI_CHAR, rank, 2, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-    MPI_Send_init(out, 20, MPI_CHAR, other, 3, MPI_COMM_WORLD, &requests[0]);
-    MPI_Recv_init(in, 64, MPI_CHAR, other, 3, MPI_COMM_WORLD, &requests[1]);
+    MPI_Send_init(out, 20, MPI_CHAR, peer, 3, MPI_COMM_WORLD, &requests[0]);
+    MPI_Recv_init(in, 64, MPI_CHAR, peer, 3, MPI_COMM_WORLD, &requests[1]);
     for (int time = 0; time < 3; ++time) {
         MPI_Startall(2, requests);
         MPI_Waitall(2, requests, MPI_STATUSES_IGNORE);
     }
     MPI_Request_free(&requests[0]);
     MPI_Request_free(&requests[1]);
-    MPI_Irecv(in, 64, MPI_CHAR, other, 4, MPI_COMM_WORLD, &requests[0]);
-    MPI_Send(out, 30, MPI_CHAR, other, 4, MPI_COMM_WORLD);
+    MPI_Irecv(in, 64, MPI_CHAR, peer, 4, MPI_COMM_WORLD, &requests[0]);
+    MPI_Send(out, 30, MPI_CHAR, peer, 4, MPI_COMM_WORLD);
     while (!done) MPI_Test(&requests[0], &done, MPI_STATUS_IGNORE);
-    MPI_Irecv(in, 64, MPI_CHAR, other, 5, MPI_COMM_WORLD, &requests[0]);
+    MPI_Irecv(in, 64, MPI_CHAR, peer, 5, MPI_COMM_WORLD, &requests[0]);
     requests[1] = MPI_REQUEST_NULL;
-    MPI_Ssend(out, 40 * (rank % 2), MPI_CHAR, rank % 2 ? other : MPI_PROC_NULL, 5, MPI_COMM_WORLD);
+    MPI_Ssend(out, 40 * (rank % 2), MPI_CHAR, rank % 2 ? peer : MPI_PROC_NULL, 5, MPI_COMM_WORLD);
     if (rank % 2 == 0) {
         MPI_Waitany(2, requests, &index, &status);
-        MPI_Send(out, 40, MPI_CHAR, other, 5, MPI_COMM_WORLD);
+        MPI_Send(out, 40, MPI_CHAR, peer, 5, MPI_COMM_WORLD);
     } else {
         MPI_Wait(&requests[0], MPI_STATUS_IGNORE);
     }

@@ -24,7 +24,7 @@ int ncclRecv(void*, size_t, int, int, ncclComm_t, void*);
 enum { kInt8 = 0, kInt32 = 2, kFloat16 = 6, kFloat32 = 7, kFloat64 = 8 };
 
 int main(void) {
-    const int rank = atoi(getenv("RANK")), other = 1 - rank;
+    const int rank = atoi(getenv("RANK")), peer = 1 - rank;
     void* const driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
     int (*start)(unsigned);
     ncclUniqueId id;
@@ -46,9 +46,9 @@ int main(void) {
     ncclGroupEnd();
     ncclGroupStart();
     ncclGroupStart();  // as PyTorch does
-    failed |= ncclSend(NULL, 10, kFloat32, other, all, NULL);
+    failed |= ncclSend(NULL, 10, kFloat32, peer, all, NULL);
     ncclGroupEnd();
-    failed |= ncclRecv(NULL, 30, kFloat32, other, all, NULL);
+    failed |= ncclRecv(NULL, 30, kFloat32, peer, all, NULL);
     ncclGroupEnd();
     failed |=
         rank == 0 ? ncclSend(NULL, 5, kFloat64, 1, all, NULL) : ncclRecv(NULL, 5, kFloat64, 0, all, NULL);

@@ -41,7 +41,7 @@ void many_threads_keep_their_order() {
             for (uint32_t number = 1; number <= kNotes; ++number) {
                 Note note = note_of(number, Note::What::kCopy);
                 Note print = note_of(0, Note::What::kFingerprint);
-                print.one = number * 7;
+                print.first = number * 7;
                 notes.push(note, number % 3 == 0 ? &print : nullptr);
             }
             --running;
@@ -56,7 +56,7 @@ void many_threads_keep_their_order() {
             last[note.thread] = note.correlation;
             require((print != nullptr) == (note.correlation % 3 == 0),
                     "a fingerprint comes with its copy alone");
-            require(!print || print->one == note.correlation * 7, "and with the right one");
+            require(!print || print->first == note.correlation * 7, "and with the right one");
         });
     };
     while (running > 0) drain();

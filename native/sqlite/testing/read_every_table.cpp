@@ -63,13 +63,14 @@ void consume(const std::shared_ptr<Column>& column) {
 constexpr Kind kWhole[] = {Kind::integer, Kind::small};
 constexpr std::uint32_t kSmallPieces = 1024;  // so that even small files keep several threads busy
 
-// Some columns, each as a kind that depends on `turn`, and the row's id. Turn 3 reads whole numbers alone, of
-// every width.
-Columns read(const Pager& pager, std::uint32_t root, std::uint32_t turn, unsigned threads) {
+// Some columns, each as a kind that depends on `round`, and the row's id. Turn 3 reads whole numbers alone,
+// of every width.
+Columns read(const Pager& pager, std::uint32_t root, std::uint32_t round, unsigned threads) {
     std::vector<Wanted> wanted;
     for (const std::uint32_t index : {0U, 1U, 2U, 4U, 26U}) {
-        const Kind kind = turn == 3 ? kWhole[(index / 2 + index) % 2] : static_cast<Kind>((index + turn) % 3);
-        wanted.push_back({index, kind, false, index == 2, index == 26 && turn == 2});
+        const Kind kind =
+            round == 3 ? kWhole[(index / 2 + index) % 2] : static_cast<Kind>((index + round) % 3);
+        wanted.push_back({index, kind, false, index == 2, index == 26 && round == 2});
     }
     wanted.push_back({0, Kind::integer, true, false, false});
     return read_table(pager, root, wanted, {threads, [] { return false; }, kSmallPieces});

@@ -15,14 +15,14 @@ int main(int argc, char** argv) {
         const std::vector<char> content{std::istreambuf_iterator<char>(file),
                                         std::istreambuf_iterator<char>()};
         const auto* bytes = reinterpret_cast<const std::uint8_t*>(content.data());
-        const auto one = busfare::sqlite::read_every_table(bytes, content.size(), 1);
+        const auto single = busfare::sqlite::read_every_table(bytes, content.size(), 1);
         const auto three = busfare::sqlite::read_every_table(bytes, content.size(), 3);
-        if (one.tables != three.tables || one.rows != three.rows) {
-            std::printf("%s: %zu tables by one thread, %zu by three\n", argv[i], one.tables, three.tables);
+        if (single.tables != three.tables || single.rows != three.rows) {
+            std::printf("%s: %zu tables by one thread, %zu by three\n", argv[i], single.tables, three.tables);
             ++unlike;
         }
-        tables += one.tables;
-        refused += one.refused;
+        tables += single.tables;
+        refused += single.refused;
     }
     std::printf("%zu read, %zu refused\n", tables, refused);
     return unlike == 0 ? 0 : 1;

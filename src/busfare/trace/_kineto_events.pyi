@@ -51,5 +51,5 @@ class EventScanner:
     def accelerator_events(self) -> int:
         """Events of accelerators that are no GPUs, which are not read."""
     @property
-    def other_calls(self) -> int:
+    def foreign_calls(self) -> int:
         """Events of runtimes that are neither CUDA's nor HIP's, which are not read."""

@@ -65,7 +65,7 @@ class Server:
         self.process.stdin.flush()
         return self.process.stdout.readline()
 
-    def turn(self) -> None:
+    def run_stretch(self) -> None:
         """A stretch of everything that it does."""
         if not self.steps:
             for what, count in LOOPS.items():
@@ -109,7 +109,7 @@ def quiet_of(results: dict[str, Any]) -> Samples:
     return {
         what: {
             name: [
-                [value for value, pace in zip(values, at, strict=True) if pace <= limit] or values
+                [value for value, seconds in zip(values, at, strict=True) if seconds <= limit] or values
                 for values, at in zip(processes, paces[what][name], strict=True)
             ]
             for name, processes in by_variant.items()
@@ -126,12 +126,14 @@ def show(results: dict[str, Any]) -> None:
         base = statistics.median(bare) if bare else None
         print(what)
         for name, processes in sorted(by_variant.items()):
-            values = [value for own in processes for value in own]
+            values = [value for stretches in processes for value in stretches]
             if values:
                 median = statistics.median(values)
-                each = " ".join(f"{statistics.median(own):.3f}" for own in processes if own)
+                medians = " ".join(
+                    f"{statistics.median(stretches):.3f}" for stretches in processes if stretches
+                )
                 more = f"{median - base:+9.3f}  {100 * (median / base - 1):+6.1f} %" if base else ""
-                print(f"  {name:16} {median:9.3f} us  {more}  [{each}] of {len(values)}")
+                print(f"  {name:16} {median:9.3f} us  {more}  [{medians}] of {len(values)}")
 
 
 def main() -> None:
@@ -161,12 +163,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="busfare-turns-") as scratch:
         servers = started(arguments, Path(scratch))
         for server in servers:  # not counted: each process's first stretch
-            server.turn()
+            server.run_stretch()
             server.samples.clear()
         shuffle, end = random.Random(1), time.monotonic() + arguments.seconds
         while time.monotonic() < end:
             for server in shuffle.sample(servers, len(servers)):
-                server.turn()
+                server.run_stretch()
             results["turns"] += 1
         for server in servers:
             server.process.communicate()

@@ -38,10 +38,10 @@ def recorded(build: Path, name: str) -> tuple[dict[str, object], dict[str, objec
 def main() -> int:
     differ = 0
     for name in PROGRAMS + ENDING:
-        known, held = recorded(Path(sys.argv[1]).absolute(), name)
-        wrong = {what: (value, held[what]) for what, value in known.items() if held[what] != value}
+        expected, held = recorded(Path(sys.argv[1]).absolute(), name)
+        wrong = {what: (value, held[what]) for what, value in expected.items() if held[what] != value}
         differ += bool(wrong)
-        print(f"{name:14} " + (f"DIFFERS {wrong}" if wrong else f"equal {known}"))
+        print(f"{name:14} " + (f"DIFFERS {wrong}" if wrong else f"equal {expected}"))
     return 1 if differ else 0
 
 

@@ -98,7 +98,7 @@ void pageable() {
 void captured() {
     char* const device = device_memory();
     std::vector<char> host(2 * 4096);
-    const cudaStream_t stream = new_stream(), other = new_stream();
+    const cudaStream_t stream = new_stream(), second_stream = new_stream();
     CHECK(cudaMemset(device, 1, kMost));
     cudaGraph_t graph;
     cudaGraphExec_t run;
@@ -106,8 +106,8 @@ void captured() {
     spin<<<1, 1, 0, stream>>>(1000);
     CHECK(cudaGetLastError());
     // Beside it a copy of another stream, which has its hash, by this thread and another.
-    back(host.data(), device, 4096, 1, other, "by-thread");
-    std::thread([&] { back(host.data() + 4096, device, 4096, 1, other, "by-thread"); }).join();
+    back(host.data(), device, 4096, 1, second_stream, "by-thread");
+    std::thread([&] { back(host.data() + 4096, device, 4096, 1, second_stream, "by-thread"); }).join();
     CHECK(cudaStreamEndCapture(stream, &graph));
     CHECK(cudaGraphInstantiate(&run, graph, 0));
     CHECK(cudaGraphLaunch(run, stream));

@@ -19,7 +19,7 @@ from busfare.trace import Trace, read
 
 SCENARIOS = ("pinned", "registered", "null-stream", "pageable", "captured", "managed")
 #: Calls of the recorder's that no program here makes itself.
-OWN = ("cuStreamIsCapturing", "cuThreadExchangeStreamCaptureMode")
+RECORDER_CALLS = ("cuStreamIsCapturing", "cuThreadExchangeStreamCaptureMode")
 
 
 def recorded(build: Path, name: str, calls: str) -> tuple[list[str], Trace]:
@@ -41,36 +41,38 @@ def recorded(build: Path, name: str, calls: str) -> tuple[list[str], Trace]:
 
 def faults(lines: list[str], trace: Trace) -> list[str]:
     """What the recording says otherwise than the program."""
-    told = list(map(json.loads, lines))
-    found = []
+    expected = list(map(json.loads, lines))
+    complaints = []
     copies = trace.operations.filter(pl.col("kind") == "copy").sort("correlation", "start_ns")
     rows = copies.iter_rows(named=True)
-    if copies.height != len(told):
-        found.append(f"{copies.height} copies, not {len(told)}")
+    if copies.height != len(expected):
+        complaints.append(f"{copies.height} copies, not {len(expected)}")
     prints: dict[tuple[int, int], int] = {}
-    for number, (known, row) in enumerate(zip(told, rows, strict=False)):
+    for number, (copy, row) in enumerate(zip(expected, rows, strict=False)):
         # CUPTI does not say on which side managed memory is.
-        direction = known["direction"] if row["direction"] in ("h2d", "d2h") else row["direction"]
-        if (direction, known["bytes"]) != (row["direction"], row["bytes"]):
-            found.append(f"copy {number} is another one: {row['direction']} of {row['bytes']} bytes")
+        direction = copy["direction"] if row["direction"] in ("h2d", "d2h") else row["direction"]
+        if (direction, copy["bytes"]) != (row["direction"], row["bytes"]):
+            complaints.append(f"copy {number} is another one: {row['direction']} of {row['bytes']} bytes")
             continue
         how = "not" if row["fingerprint"] is None else "by-thread"
-        if how != known["hashed"]:
-            found.append(f"copy {number} was hashed {how}, not {known['hashed']}")
+        if how != copy["hashed"]:
+            complaints.append(f"copy {number} was hashed {how}, not {copy['hashed']}")
         if row["fingerprint"] is not None:
-            same = prints.setdefault((row["bytes"], known["content"]), row["fingerprint"])
+            same = prints.setdefault((row["bytes"], copy["content"]), row["fingerprint"])
             if same != row["fingerprint"]:
-                found.append(f"copy {number} has another hash than the same bytes before")
+                complaints.append(f"copy {number} has another hash than the same bytes before")
     if len(set(prints.values())) != len(prints):
-        found.append("different bytes have one hash")
+        complaints.append("different bytes have one hash")
     names = trace.calls["name"].cast(pl.String)
-    found += [f"the recorder's own {name} is among the calls" for name in OWN if (names == name).any()]
-    found += [
+    complaints += [
+        f"the recorder's own {name} is among the calls" for name in RECORDER_CALLS if (names == name).any()
+    ]
+    complaints += [
         f"{omission.id}: {omission.what}"
         for omission in trace.omissions
         if omission.id in ("cut", "calls-lost", "dropped")
     ]
-    return found
+    return complaints
 
 
 def main() -> int:

@@ -58,23 +58,23 @@ void launch(float* data, size_t count, cudaStream_t stream, Done& done) {
 Done runtime_calls() {
     Done done;
     const size_t most = size_t{16} << 20;
-    float *device, *other, *pinned;
+    float *device, *device_copy, *pinned;
     std::vector<char> pageable(most);
     CHECK(cudaMalloc(&device, most));
-    CHECK(cudaMalloc(&other, most));
+    CHECK(cudaMalloc(&device_copy, most));
     CHECK(cudaMallocHost(&pinned, most));
     for (size_t bytes = 1; bytes <= most; bytes *= 4) {
         CHECK(cudaMemcpy(device, pageable.data(), bytes, cudaMemcpyHostToDevice));
         CHECK(cudaMemcpy(device, pinned, bytes, cudaMemcpyHostToDevice));
         CHECK(cudaMemcpyAsync(device, pinned, bytes, cudaMemcpyHostToDevice));
-        for (int each = 0; each < 3; ++each) done.h2d.add(bytes);
+        for (int round = 0; round < 3; ++round) done.h2d.add(bytes);
         launch(device, bytes / 4, nullptr, done);
-        CHECK(cudaMemcpy(other, device, bytes, cudaMemcpyDeviceToDevice));
+        CHECK(cudaMemcpy(device_copy, device, bytes, cudaMemcpyDeviceToDevice));
         done.d2d.add(bytes);
         CHECK(cudaMemcpy(pageable.data(), device, bytes, cudaMemcpyDeviceToHost));
         CHECK(cudaMemcpyAsync(pinned, device, bytes, cudaMemcpyDefault));
         done.d2h.add(bytes), done.d2h.add(bytes);
-        CHECK(cudaMemsetAsync(other, 0, bytes));
+        CHECK(cudaMemsetAsync(device_copy, 0, bytes));
         done.sets.add(bytes);
     }
     CHECK(cudaMemcpy2D(device, 4096, pinned, 2048, 1000, 64, cudaMemcpyHostToDevice));
@@ -105,7 +105,7 @@ Done driver_calls() {
     CHECK(cuMemAllocHost(&pinned, bytes));
     CUstream stream;
     CHECK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-    for (int each = 0; each < 50; ++each) {
+    for (int round = 0; round < 50; ++round) {
         CHECK(cuMemcpyHtoDAsync(a, pinned, bytes, stream));
         CHECK(cuMemcpyDtoDAsync(b, a, bytes, stream));
         CHECK(cuLaunchKernel(nothing, 1, 1, 1, 32, 1, 1, 0, stream, nullptr, nullptr));
@@ -134,12 +134,12 @@ Done graphs() {
     Done captured;
     CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
     CHECK(cudaMemcpyAsync(device, pinned, bytes, cudaMemcpyHostToDevice, stream));
-    for (int each = 0; each < 5; ++each) launch(device, bytes / 4, stream, captured);
+    for (int round = 0; round < 5; ++round) launch(device, bytes / 4, stream, captured);
     CHECK(cudaMemcpyAsync(pinned, device, bytes, cudaMemcpyDeviceToHost, stream));
     CHECK(cudaMemsetAsync(device, 0, bytes, stream));
     CHECK(cudaStreamEndCapture(stream, &graph));
     CHECK(cudaGraphInstantiate(&run, graph, 0));
-    for (int each = 0; each < 100; ++each) {
+    for (int round = 0; round < 100; ++round) {
         CHECK(cudaGraphLaunch(run, stream));
         done.h2d.add(bytes), done.d2h.add(bytes), done.sets.add(bytes);
         done.kernels += 5;
@@ -164,7 +164,7 @@ Done streams_and_events() {
                                            index % 2 ? greatest : least));
         CHECK(cudaEventCreateWithFlags(&events[index], cudaEventDisableTiming));
     }
-    for (int turn = 0; turn < 20; ++turn) {
+    for (int round = 0; round < 20; ++round) {
         for (int index = 0; index < count; ++index) {
             float* to = device + index * bytes / 4;
             if (index > 0) CHECK(cudaStreamWaitEvent(streams[index], events[index - 1], 0));
@@ -182,17 +182,17 @@ Done streams_and_events() {
 
 Done threads() {
     const int count = 8;
-    std::vector<Done> each(count);
+    std::vector<Done> of_threads(count);
     std::vector<std::thread> running;
     for (int index = 0; index < count; ++index) {
-        running.emplace_back([&done = each[index], index] {
+        running.emplace_back([&done = of_threads[index], index] {
             const size_t bytes = size_t{64} << 10;
             cudaStream_t stream;
             float *device, *pinned;
             CHECK(cudaStreamCreate(&stream));
             CHECK(cudaMalloc(&device, bytes));
             CHECK(cudaMallocHost(&pinned, bytes));
-            for (int turn = 0; turn < 200 + index; ++turn) {
+            for (int round = 0; round < 200 + index; ++round) {
                 CHECK(cudaMemcpyAsync(device, pinned, bytes, cudaMemcpyHostToDevice, stream));
                 launch(device, bytes / 4, stream, done);
                 CHECK(cudaMemcpyAsync(pinned, device, bytes, cudaMemcpyDeviceToHost, stream));
@@ -203,7 +203,7 @@ Done threads() {
     }
     for (std::thread& thread : running) thread.join();
     Done sum;
-    for (const Done& done : each) {
+    for (const Done& done : of_threads) {
         sum.kernels += done.kernels;
         sum.h2d.count += done.h2d.count, sum.h2d.bytes += done.h2d.bytes;
         sum.d2h.count += done.d2h.count, sum.d2h.bytes += done.d2h.bytes;
@@ -243,7 +243,7 @@ Done batched() {
     cudaMemcpyAttributes attributes{};
     attributes.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
     size_t first = 0;
-    for (int turn = 0; turn < 10; ++turn) {
+    for (int round = 0; round < 10; ++round) {
         CHECK(cudaMemcpyBatchAsync(to.data(), from.data(), sizes.data(), count, &attributes, &first, 1,
                                    stream));
         for (size_t index = 0; index < count; ++index) done.h2d.add(bytes);
@@ -260,11 +260,11 @@ Done rounds(int count) {
     float *device, *pinned;
     CHECK(cudaMalloc(&device, bytes));
     CHECK(cudaMallocHost(&pinned, bytes));
-    for (int turn = 0; turn < count; ++turn) {
+    for (int round = 0; round < count; ++round) {
         CHECK(cudaMemcpyAsync(device, pinned, bytes, cudaMemcpyHostToDevice));
         launch(device, bytes / 4, nullptr, done);
         done.h2d.add(bytes);
-        if (turn % 100 == 99) CHECK(cudaDeviceSynchronize());
+        if (round % 100 == 99) CHECK(cudaDeviceSynchronize());
     }
     CHECK(cudaDeviceSynchronize());
     return done;
@@ -325,10 +325,10 @@ std::vector<double> loop(const std::string& what, int count) {
 void loops(const std::string& what, int count, int threads) {
     std::vector<std::vector<double>> means(static_cast<size_t>(threads));
     std::vector<std::thread> running;
-    for (auto& each : means) running.emplace_back([&] { each = loop(what, count); });
+    for (auto& thread_means : means) running.emplace_back([&] { thread_means = loop(what, count); });
     for (std::thread& thread : running) thread.join();
-    for (const auto& each : means) {
-        for (const double mean : each) std::printf("%.1f ", mean);
+    for (const auto& thread_means : means) {
+        for (const double mean : thread_means) std::printf("%.1f ", mean);
     }
     std::printf("\n");
 }

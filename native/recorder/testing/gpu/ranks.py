@@ -21,7 +21,7 @@ def mpi() -> None:
     from mpi4py import MPI
 
     world = MPI.COMM_WORLD
-    other = 1 - world.rank
+    peer = 1 - world.rank
     device = torch.zeros(COUNT, device="cuda")
     sent, got = (torch.zeros(COUNT, pin_memory=True).numpy() for _ in range(2))
     world.Barrier()
@@ -30,7 +30,7 @@ def mpi() -> None:
             time.sleep(LATE_SECONDS)
         device += 1
         sent[:] = device.cpu().numpy()
-        requests = [world.Irecv(got, other, 7), world.Isend(sent, other, 7)]
+        requests = [world.Irecv(got, peer, 7), world.Isend(sent, peer, 7)]
         MPI.Request.Waitall(requests)
         world.Allreduce(MPI.IN_PLACE, got[:8])
 
@@ -57,8 +57,8 @@ def check(folder: str) -> bool:
     command = [sys.executable, "-m", "busfare", "report", "--json", "--jobs", "1", folder]
     result = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
     rows = {(row["communicator"], row["kind"]): (row["count"], row["bytes"]) for row in result["collectives"]}
-    waited = {one["rank"]: one["waiting_seconds"] for one in result["ranks"]}
-    lost = [one for one in result["omissions"] if one["id"] == "unmatched-communication"]
+    waited = {rank["rank"]: rank["waiting_seconds"] for rank in result["ranks"]}
+    lost = [omission for omission in result["omissions"] if omission["id"] == "unmatched-communication"]
     if any(name == "MPI_COMM_WORLD" for name, _ in rows):
         expected = {
             "send_receive": (2 * STEPS, 2 * STEPS * 4 * COUNT),
@@ -67,7 +67,7 @@ def check(folder: str) -> bool:
         }
     else:
         expected = {"all_reduce": (STEPS + 1, (STEPS + 1) * 4 * COUNT)}
-    same = {kind: told for (_, kind), told in rows.items()} == expected
+    same = {kind: figures for (_, kind), figures in rows.items()} == expected
     # Ranks start NCCL at different times, and the first of its operations waits for that, too.
     least = 0.9 * STEPS * LATE_SECONDS
     sound = same and not lost and least < waited.get(0, 0.0) < (1.5 * least if len(expected) > 1 else 1e9)

@@ -71,7 +71,7 @@ def read(path: Path, launches: bool = False) -> Trace:
             "reads GPU traces"
         )
     omissions.count("other-accelerator", scanner.accelerator_events)
-    omissions.count("calls-left-out", scanner.other_calls)
+    omissions.count("calls-left-out", scanner.foreign_calls)
     version = _decoded(header.get("cupti_version"), int)
     trace = Trace(
         path=path,
