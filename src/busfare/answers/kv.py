@@ -9,10 +9,10 @@ from typing import Literal
 from msgspec import UNSET, Struct, UnsetType, field
 
 from busfare import questions
-from busfare.advise.amounts import Predicted, Timed
+from busfare.advise.amounts import Predicted, Timed, several
 from busfare.answers.plan import machine_named
 from busfare.cost.ranges import seconds_between, strategy_range
-from busfare.errors import InputError
+from busfare.errors import FieldError, InputError
 from busfare.nodes import Node
 from busfare.planning import Machine
 from busfare.planning.machine import Basis
@@ -110,7 +110,8 @@ def answer_kv(question: questions.KvCache) -> PlanKvResult:
     model = read_model(question.model) if question.model else None
     per_token: float = question.bytes_per_token or 0
     if question.bytes_per_token is None and model:
-        per_token = kv_bytes_per_token(model, question.type) / _shared_by(model, question.tensor_parallel)
+        shared_by = _shared_by(model, machine.node, question.tensor_parallel)
+        per_token = kv_bytes_per_token(model, question.type) / shared_by
     block_tokens, pieces = question.block_tokens, question.pieces
     if pieces is None:
         # Keys and values of each layer lie in tensors of their own; of latent attention in one.
@@ -140,12 +141,24 @@ def answer_kv(question: questions.KvCache) -> PlanKvResult:
     return result
 
 
-def _shared_by(model: Model, gpus: int) -> int:
-    """How many of `gpus` share the cache of a token, split by key heads; with latent attention each GPU has it all."""
-    heads = min(
-        1 if layer.latent_size else layer.kv_elements // (2 * layer.key_size) for layer in model.layers
+def _shared_by(model: Model, node: Node, gpus: int) -> int:
+    """How many of `gpus` share the cache of a token, split by key heads; with latent attention each GPU has it all. Raises
+    InputError for more GPUs than the node has, or a number that doesn't divide the heads.
+    """
+    present, heads = len(node.gpus()), math.gcd(*(layer.heads for layer in model.layers))
+    kv_heads = math.gcd(
+        *(1 if layer.latent_size else layer.kv_elements // (2 * layer.key_size) for layer in model.layers)
     )
-    return min(gpus, max(1, heads))
+    if gpus > present:
+        raise FieldError("tensor_parallel", f" {gpus}: {node.name} has {several(present, 'GPU')}; give at most that many")
+    fits = [n for n in range(1, present + 1) if heads % n == 0 and (kv_heads % n == 0 or n % kv_heads == 0)]
+    if gpus not in fits:
+        numbers = ", ".join(map(str, fits))
+        raise FieldError(
+            "tensor_parallel",
+            f" {gpus}: does not divide the {heads} heads and {kv_heads} key heads of {model.name}; give one of {numbers}",
+        )
+    return min(gpus, kv_heads)
 
 
 def _predicted(model: Model, node: Node, type_: str, gpus: int) -> Prefill:

@@ -212,7 +212,7 @@ class _Planned:
             raise InputError(
                 f"{self.machine.node.name}: its GPU has {amounts.size(memory)}; embedding, head, caches, weights "
                 f"that are not streamed{kept} take {amounts.size(least)}; give a smaller type, fewer resident layers, "
-                "cached experts or sequences, or a shorter context"
+                "`cached_experts` or sequences, or a shorter context"
             )
         return memory - unstreamed if taken is None else taken
 

@@ -59,10 +59,11 @@ def offload_words(result: PlanOffloadResult) -> list[str]:
         return words
     share = result.share_hidden
     hidden = "" if share is None else f"; {share:.0%} of the copies are hidden"
+    cached = f"cached experts {size(result.cached_bytes)} and " if result.cached_bytes else ""
     words += [
         f"A pass with {named}, depth {result.depth}, {result.memory} memory: predicted {result.shown(seconds)}. Copies take "
         f"{time(parts.copies_seconds)}, kernels {time(parts.kernels_seconds)}{hidden}.",
-        f"GPU memory for layers: {size(result.device_bytes)}, of which buffers {size(result.buffer_bytes)}.",
+        f"GPU memory for layers: {size(result.device_bytes)}, of which {cached}buffers {size(result.buffer_bytes)}.",
         *_experts(result),
         *([REREAD] if result.memory == "mapped" and not 0 < (result.tokens or 0) <= ROWS_OF_TILE else []),
         "The link is the limit: more resident layers, smaller weights or more tokens per pass make it faster."

@@ -115,7 +115,7 @@ class Network:
     """`model` in numbers of `type`, on a node: `batch` sequences with `context` tokens each in their caches.
 
     `only_experts`: of layers with experts those alone are brought, and only the ones that the tokens touch and that are not
-    among the `cached_experts` of each layer (or, at `hit_rate`, not found there). Rates of the processor in bytes/s and 1/s.
+    among the `cached_experts` of each layer: `hit_rate` is the share of those touched that is there, by default the uniform one. Rates of the processor in bytes/s and 1/s.
     """
 
     model: Model
@@ -344,4 +344,8 @@ def network_of(question: Offload, node: Node) -> Network:
         raise InputError(
             f"`cached_experts` {question.cached_experts}: the model has {experts} per layer; give a number from 0 to that"
         )
-    return Network(model, node=node, **{name: getattr(question, name) for name in OF_MODEL})
+    fields = {name: getattr(question, name) for name in OF_MODEL}
+    if question.hit_rate is not None and not question.cached_experts:
+        # The cache of which uniform routing finds that share.
+        fields["cached_experts"] = math.ceil(question.hit_rate * experts)
+    return Network(model, node=node, **fields)
