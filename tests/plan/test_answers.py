@@ -21,6 +21,7 @@ from busfare.questions import KvCache, Plan, Price, Question
 from busfare.show.page import page
 from busfare.show.plans import plan_document
 from busfare.show.terminal import show
+from busfare.show.words import worded
 from busfare.trace import read
 from tests.traces import EXAMPLES, as_json, copy, kernel, trace
 
@@ -244,3 +245,15 @@ def test_a_number_type_without_what_it_counts_is_refused(
 ) -> None:
     with pytest.raises(InputError, match=says):
         question.of(node="h100-sxm", **options)
+
+
+def test_results_in_pageable_memory_that_nobody_wrote_take_longer() -> None:
+    options = {"node": "h100-sxm", "h2d": "1GB", "d2h": "1GB", "kernel": "1ms"}
+
+    def untouched(**more: str | None) -> list[str]:
+        words = worded(answer_plan(Plan.of(**(options | {"memory": "pageable"} | more)))).words
+        return [sentence for sentence in words if "nobody has written" in sentence]
+
+    # Published rates of 1.14 to 3.2 GB/s.
+    assert "take 524 ms (312 ms to 877 ms, published), not 121 ms" in " ".join(untouched())
+    assert untouched(memory="pinned") == untouched(d2h=None) == untouched(node="mi300a") == []

@@ -150,7 +150,9 @@ def _shared_by(model: Model, node: Node, gpus: int) -> int:
         *(1 if layer.latent_size else layer.kv_elements // (2 * layer.key_size) for layer in model.layers)
     )
     if gpus > present:
-        raise FieldError("tensor_parallel", f" {gpus}: {node.name} has {several(present, 'GPU')}; give at most that many")
+        raise FieldError(
+            "tensor_parallel", f" {gpus}: {node.name} has {several(present, 'GPU')}; give at most that many"
+        )
     fits = [n for n in range(1, present + 1) if heads % n == 0 and (kv_heads % n == 0 or n % kv_heads == 0)]
     if gpus not in fits:
         numbers = ", ".join(map(str, fits))

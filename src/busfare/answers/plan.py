@@ -13,6 +13,7 @@ from msgspec.structs import asdict
 from busfare import questions
 from busfare.advise import guess_node
 from busfare.advise.amounts import Predicted
+from busfare.cost.models import to_untouched
 from busfare.cost.ranges import strategy_range
 from busfare.errors import FieldError, InputError
 from busfare.nodes import load_node
@@ -117,6 +118,8 @@ def answer_plan(question: questions.Plan) -> PlanResult:
         ]
     if question.sweep:
         result.sweep = sweep(first.problem, machine, question.sweep)
+    if not recorded and first.problem.memory == "pageable" and not machine.gpu.unified_memory:
+        result.words += _untouched(first)
     if recorded:
         result.recorded = recorded.kernels
         result.node_guessed_from_gpu_name = question.node is None
@@ -212,6 +215,16 @@ def _words(answer: Plan, accesses: float | None) -> list[Words]:
         by_kind.setdefault(basis.kind, []).append(basis.parameter)
     kinds = (statement("plan.of-kind", kind=kind, names=tuple(names)) for kind, names in by_kind.items())
     return [*words, statement("plan.rests-on", kinds=tuple(kinds))]
+
+
+def _untouched(answer: Plan) -> list[Words]:
+    """What results take that are copied to pageable memory which nobody has written yet."""
+    size = answer.problem.d2h_bytes
+    if not size:
+        return []
+    usual, untouched = float(answer.machine.d2h.pageable.seconds(size)), to_untouched(round(size))
+    ends = {"least": untouched.low_seconds, "most": untouched.high_seconds}
+    return [statement("plan.untouched", seconds=untouched.seconds, usual=usual, **ends)]
 
 
 def _basis(answer: Plan) -> tuple[Basis, ...]:

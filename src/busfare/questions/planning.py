@@ -66,7 +66,9 @@ class Kernel(Question):
         if self.streams and self.levels and self.streams > self.levels:
             raise FieldError("streams", f": {self.streams} exceeds the {self.levels} levels to cut along")
         if self.type and self.flops is None:
-            raise FieldError("type", f" {self.type}: the number type of `flops`; add `flops`, or leave this out")
+            raise FieldError(
+                "type", f" {self.type}: the number type of `flops`; add `flops`, or leave this out"
+            )
         if len(self.chunks) > MOST_CHUNKS:
             raise FieldError("chunks", f": {len(self.chunks)} chunks; {MOST_CHUNKS} at most")
 

@@ -261,7 +261,11 @@ def test_weights_that_do_not_fit_are_named_and_gpus_share_them() -> None:
 @pytest.mark.parametrize(
     ("node", "gpus", "says"),
     [
-        ("h100-sxm", "3", "`tensor_parallel` 3: does not divide the 32 heads and 8 key heads.*one of 1, 2, 4, 8$"),
+        (
+            "h100-sxm",
+            "3",
+            "`tensor_parallel` 3: does not divide the 32 heads and 8 key heads.*one of 1, 2, 4, 8$",
+        ),
         ("minsky", "3", "one of 1, 2, 4$"),
         ("h100-sxm", "16", "`tensor_parallel` 16: h100-sxm has 8 GPUs"),
         ("rtx-4090", "2", "rtx-4090 has 1 GPU;"),

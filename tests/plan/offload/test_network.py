@@ -149,7 +149,9 @@ def test_cached_experts_take_memory_whatever_is_resident() -> None:
     )
     # A hit rate alone is that of a cache of as many experts, which takes memory, too; with a cache, it is the measured rate.
     by_rate, measured = (
-        answer_offload(Offload.of(**{**options, "resident": "16", "hit_rate": "0.5", "cached_experts": count}))
+        answer_offload(
+            Offload.of(**{**options, "resident": "16", "hit_rate": "0.5", "cached_experts": count})
+        )
         for count in ("0", "2")
     )
     assert by_rate.device_bytes == plans[1].device_bytes and by_rate.cached_bytes == plans[1].cached_bytes

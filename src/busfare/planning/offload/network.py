@@ -115,7 +115,8 @@ class Network:
     """`model` in numbers of `type`, on a node: `batch` sequences with `context` tokens each in their caches.
 
     `only_experts`: of layers with experts those alone are brought, and only the ones that the tokens touch and that are not
-    among the `cached_experts` of each layer: `hit_rate` is the share of those touched that is there, by default the uniform one. Rates of the processor in bytes/s and 1/s.
+    among the `cached_experts` of each layer: `hit_rate` is the share of those touched that is there, by default the uniform
+    one. Rates of the processor in bytes/s and 1/s.
     """
 
     model: Model
