@@ -49,6 +49,8 @@ LIMITS = {
 def offload_words(result: PlanOffloadResult) -> list[str]:
     """What a pass takes and what limits it, what is as fast or faster, and from how many tokens on it pays."""
     words = [_layers(result.from_trace)] if result.from_trace else []
+    if result.tokens is None:
+        words.append("The trace does not contain the number of tokens per pass; give it with --tokens.")
     parts, seconds, fastest = result.parts, result.predicted_seconds, result.ranking[0]
     named = f"{result.resident} of {several(result.layers, 'layer')} resident"
     if result.limited_by == "nothing is streamed":
