@@ -29,6 +29,7 @@ from busfare.planning.offload.kv import (
 )
 from busfare.planning.offload.network import Network
 from busfare.planning.offload.shapes import Model, kv_bytes_per_token, number_type, read_model, weight_bytes
+from busfare.statements import Words, statement
 
 __all__ = ["KvLayout", "PlanKvResult", "answer_kv"]
 
@@ -94,7 +95,7 @@ class PlanKvResult(Struct, tag_field="schema", tag="busfare.plan-kv/1", kw_only=
     worth_fetching: list[tuple[int, int | None]] | None
     break_even_tokens: int | None
     break_even_between: tuple[int | None, int | None] | None
-    reason: str | UnsetType = UNSET  # only where there is no break-even
+    reason: Words | UnsetType = UNSET  # only where there is no break-even
     by_block: list[KvByBlock]
     by_tokens: list[KvByTokens]
     tensor_parallel: int
@@ -122,7 +123,7 @@ def answer_kv(question: questions.KvCache) -> PlanKvResult:
         )
     host = host_of(machine, question.launch, question.batch_launch, question.memcpy)
     count, left = (math.ceil(n / block_tokens) for n in (question.tokens, question.evict))
-    prefill, reason = None, "the time to compute the prompt is missing; give --prefill-seconds, or --model"
+    prefill, reason = None, statement("plan.no-prefill-time")
     if question.prefill_seconds:
         prefill = Prefill(question.prefill_seconds)
     elif model:
@@ -186,7 +187,7 @@ class _Cache:
     block_tokens: int
     prefill: Prefill | None
 
-    def result(self, layout: Layout | None, reason: str) -> PlanKvResult:
+    def result(self, layout: Layout | None, reason: Words) -> PlanKvResult:
         """`layout`: of which the break-even and the prompts are, in place of the best one; `reason`: why it is not known
         what computing takes.
         """

@@ -240,9 +240,12 @@ def _on_an_assumption(answer: Plan, accesses: float) -> Words:
     """What would be faster if the kernel touched each element once, which nobody has said, and up to how many accesses."""
     ahead = min((p for p in answer.ranking if p.assumes), key=lambda p: p.seconds)
     until = statement(f"plan.{'always' if accesses == math.inf else 'until'}", accesses=min(accesses, 1e300))
-    options = tuple(f"--{side.replace('_', '-')}" for side in ahead.assumes)
     return statement(
-        "plan.if-touched-once", strategy=ahead.strategy, seconds=ahead.seconds, until=until, options=options
+        "plan.if-touched-once",
+        strategy=ahead.strategy,
+        seconds=ahead.seconds,
+        until=until,
+        fields=ahead.assumes,
     )
 
 

@@ -94,7 +94,7 @@ def offload_words(result: PlanOffloadResult) -> list[str]:
         words.append(
             f"From {result.break_even_tokens:.0f} tokens per pass, streaming is faster than the CPU."
         )
-    elif result.break_even_reason is not UNSET and "not said" not in str(result.break_even_reason):
+    elif result.break_even_reason is not UNSET:
         words.append(f"Against the processor: {result.break_even_reason}.")
     if result.hidden_from_tokens is not None:
         words.append(

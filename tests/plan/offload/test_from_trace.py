@@ -66,7 +66,7 @@ def test_ranges_name_layers_that_no_pattern_shows(name: str) -> None:
 
 
 def test_numbered_steps_are_no_layers() -> None:
-    with pytest.raises(InputError, match=r"no NVTX ranges name layers.*--bytes-per-layer"):
+    with pytest.raises(InputError, match=r"no NVTX ranges name layers.*`bytes_per_layer`"):
         layers_from_trace(single_stream(layers=4, passes=3, names=("step ", "batch.")))
 
 

@@ -28,6 +28,7 @@ from busfare.questions import KvCache
 from busfare.show.page import page
 from busfare.show.plan_words import kv_words
 from busfare.show.plans import kv_document
+from busfare.show.words import worded
 from tests.traces import as_json
 
 MACHINE = machine_of(load_node("h100-probed"))
@@ -202,7 +203,7 @@ def test_options_move_what_they_name() -> None:
 
 
 def test_without_prefill_seconds_the_answer_has_no_computing() -> None:
-    answer = as_json(answered())
+    answer = as_json(worded(answered()))
     assert next(iter(answer.items())) == ("schema", "busfare.plan-kv/1")
     assert answer["recompute"] is answer["break_even_tokens"] is None
     assert "--prefill-seconds" in answer["reason"]

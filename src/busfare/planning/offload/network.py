@@ -246,7 +246,8 @@ class Network:
         pipeline = next((name for name in pipelines if limits.peak(name)), None)
         if pipeline is None:
             raise InputError(
-                f"{self.node.name}: its GPU's operations per second are unknown; give flops_per_s, or --seconds-per-layer"
+                f"{self.node.name}: its GPU's operations per second are unknown; add flops_per_s to its node file, or give "
+                "measured times"
             )
         on = _Gpu(limits, pipeline, kind)
         return np.array(self.model.by_layer(lambda layer: on.layer(layer, self.model.hidden, forward_pass)))
