@@ -135,7 +135,7 @@ def answer_kv(question: questions.KvCache) -> PlanKvResult:
     cache = _Cache(machine, host, blocks, question.tokens, block_tokens, prefill)
     result = cache.result(question.layout, reason)
     if model:
-        width = number_type(question.type).bytes_per_weight
+        width = number_type(question.type).weight_size
         weights = float(weight_bytes(model, question.type).sum()) + (model.embedding + model.head) * width
         result.model, result.tensor_parallel = model.name, question.tensor_parallel
         result.weight_bytes = weights / question.tensor_parallel

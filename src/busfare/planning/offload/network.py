@@ -183,7 +183,7 @@ class Network:
         """Bytes of so many experts of each layer; of layers without experts all weights, or `dense`."""
         if not self.only_experts:
             return self.whole_bytes
-        per_weight = number_type(self.type).bytes_per_weight
+        per_weight = number_type(self.type).weight_size
         sizes = self.model.by_layer(
             lambda layer: experts(layer) * layer.expert_weights * per_weight if layer.experts else None
         )
@@ -194,16 +194,15 @@ class Network:
         """Bytes of GPU memory beside what is resident or streamed: embedding, head, caches of keys and values, and with
         `only_experts` what is no expert's of layers with experts.
         """
-        always = (self.model.embedding + self.model.head) * number_type(self.type).bytes_per_weight
+        always = (self.model.embedding + self.model.head) * number_type(self.type).weight_size
         always += kv_bytes_per_token(self.model) * (self.batch * self.context + tokens)
         return always + sum(self.whole_bytes) - sum(self.held)
 
     def ends(self, tokens: float) -> tuple[Layers, Layers, Layers]:
         """The layers of a pass with the least, the predicted and the most seconds of each on the GPU."""
-        computed = self.computed(tokens)
+        times = self.computed(tokens)
         low, middle, high = (
-            self.layers(tokens, seconds.tolist())
-            for seconds in (computed.low, computed.seconds, computed.high)
+            self.layers(tokens, end.tolist()) for end in (times.low, times.seconds, times.high)
         )
         return low, middle, high
 
@@ -229,9 +228,7 @@ class Network:
         figures = "probed" if limits.rung == "probed" else "datasheet"
         wide = range_of("kernel", "compute", figures) or UNKNOWN
         near = range_of("layer", "any", figures) or wide
-        judged = (
-            limits.vendor == "nvidia" and float(limits.generation or 0) >= 8 and kind.bytes_per_weight == 2
-        )
+        judged = limits.vendor == "nvidia" and float(limits.generation or 0) >= 8 and kind.weight_size == 2
         ranges = np.array(
             [[near if judged and not layer.experts else wide, wide] for layer in self.model.layers]
         )
@@ -274,7 +271,7 @@ class Network:
             touched = experts_touched(layer.experts, layer.experts_used, tokens)
             alone = self.only_experts and layer.experts > 0
             met = 0 if alone else layer.always_weights
-            read = (met + touched * layer.expert_weights) * kind.bytes_per_weight
+            read = (met + touched * layer.expert_weights) * kind.weight_size
             operations = 2.0 * tokens * (met + layer.experts_used * layer.expert_weights)
             if not alone:
                 read += layer.kv_elements * forward_pass.cached(layer) * kind.activation_bytes
@@ -321,12 +318,10 @@ class _Gpu(NamedTuple):
 
     def products(self, products: list[tuple[float, float, Matrix]]) -> float:
         """Seconds of products, how many of one kind and rows each; not a number where the rate is not known."""
-        count, m, n, k = np.array(
-            [(many, rows, matrix.outputs, matrix.inputs) for many, rows, matrix in products]
-        ).T
+        count, m, n, k = np.array([(many, rows, w.outputs, w.inputs) for many, rows, w in products]).T
         whole = np.ceil(m)
         # The model has one size for all three matrices: that which gives the bytes that are moved.
-        size = self.kind.activation_bytes * (m * n + m * k) + n * k * self.kind.bytes_per_weight
+        size = self.kind.activation_bytes * (m * n + m * k) + n * k * self.kind.weight_size
         sides = [count, whole, n, k, size / (whole * n + whole * k + n * k)]
         seconds = product_seconds(sides, self.pipeline, self.limits)
         return float(seconds.sum()) if seconds is not None else np.nan
