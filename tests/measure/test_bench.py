@@ -140,3 +140,11 @@ def test_methods_are_ranked_and_the_crossover_is_located(node_and_machine: tuple
     assert result.crossover is not None and (result.crossover.factor or 9) < 1.5
     assert all((cell.best.cost_percent or 0) < 10 for cell in result.cells)
     assert result.normalised.situation_1["zero-copy"] == 1.0
+
+
+@pytest.mark.filterwarnings("error")
+def test_methods_of_an_old_gpu_are_picked_without_warnings() -> None:
+    node = load_node("gt-740")
+    run = Run(VirtualMethods(node, seed=4), machine_of(node), quick=True)
+    cells = methods_result(run, run_methods(run, 1 << 20)).cells
+    assert len(cells) > 1 and all(cell.best.picked for cell in cells)

@@ -91,7 +91,7 @@ def played(run_here: Run, benchmark: str, *more: str) -> dict[str, Any]:
 def test_what_was_played_is_shown_and_shown_again(benchmark: str, run_here: Run, tmp_path: Path) -> None:
     page, kept = tmp_path / "page.html", tmp_path / "kept.json"
     result = played(run_here, benchmark, "--node", PLAYED[benchmark])
-    assert result["node"]["source"] == "given with --node"
+    assert result["node"]["source"] == "as given"
     kept.write_text(json.dumps(result))
     shown = run_here("bench", benchmark, "--from", str(kept), "--html", str(page))
     assert shown.returncode == 0, shown.stderr

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from busfare.answers.plan import answer_plan
+from busfare.cli import app
 from busfare.errors import InputError
 from busfare.nodes import load_node
 from busfare.planning import Problem, machine_of, plan
@@ -17,10 +19,11 @@ from busfare.planning.problem import recorded_problem
 from busfare.planning.rank import faster_link, sweep
 from busfare.planning.strategies import roofline_of
 from busfare.planning.streams import WITHIN
-from busfare.questions import Plan
+from busfare.questions import KvCache, Plan, Price, Question
 from busfare.show.page import page
 from busfare.show.plans import plan_document
 from busfare.show.terminal import show
+from busfare.show.words import worded
 from busfare.trace import read
 from tests.traces import EXAMPLES, as_json, copy, kernel, trace
 
@@ -228,3 +231,52 @@ def test_the_page_shows_plots_and_keeps_text_text(tmp_path: Path) -> None:
     for figure in ("ranking", "sweep", "roofline"):
         assert re.search(f'<figure id="{figure}"><div class="scroll"[^>]*><svg', shown)
     assert "kernel [red]59" in page(plan_document(answer_plan(Plan.of(file=many(tmp_path)))))
+
+
+@pytest.mark.parametrize(
+    ("question", "options", "says"),
+    [
+        (Plan, {"h2d": "1MB", "kernel": "1ms", "type": "fp64"}, "`type` fp64: the number type of `flops`"),
+        (Price, {"bytes": "1MB", "type": "fp64"}, "`type`: describes a `kernel`"),
+        (Price, {"bytes": "1MB", "flops": "1G"}, "`flops`: describes a `kernel`"),
+        (KvCache, {"bytes_per_token": "1KB", "type": "fp8"}, "`type` fp8: needs `model`"),
+    ],
+)
+def test_a_number_type_without_what_it_counts_is_refused(
+    question: type[Question], options: dict[str, str], says: str
+) -> None:
+    with pytest.raises(InputError, match=says):
+        question.of(node="h100-sxm", **options)
+
+
+def test_results_in_pageable_memory_that_nobody_wrote_take_longer() -> None:
+    options = {"node": "h100-sxm", "h2d": "1GB", "d2h": "1GB", "kernel": "1ms"}
+
+    def untouched(**more: str | None) -> list[str]:
+        words = worded(answer_plan(Plan.of(**(options | {"memory": "pageable"} | more)))).words
+        return [sentence for sentence in words if "nobody has written" in sentence]
+
+    # Published rates of 1.14 to 3.2 GB/s.
+    assert "take 524 ms (312 ms to 877 ms, published), not 121 ms" in " ".join(untouched())
+    assert untouched(memory="pinned") == untouched(d2h=None) == untouched(node="mi300a") == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["plan", "--kernel", "1ms"], "--h2d: nothing crosses the bus; give --h2d or --d2h"),
+        (
+            ["plan", "--h2d", "1MB"],
+            "kernel: the kernel time is missing; give --kernel, or --flops or --device-bytes",
+        ),
+        (["price", "--bytes", "1MB", "--direction", "up"], "--direction 'up': unknown"),
+        (["price", "--bytes", "1MB", "--memory", "wax"], "--memory 'wax': unknown"),
+        (
+            ["plan", "kv", "--model", "llama-3.1-8b", "--tensor-parallel", "3"],
+            "--tensor-parallel 3: does not divide",
+        ),
+    ],
+)
+def test_the_command_line_spells_fields_as_options(arguments: list[str], says: str) -> None:
+    error = CliRunner().invoke(app, [*arguments, "--node", "h100-sxm"]).exception
+    assert isinstance(error, InputError) and says in str(error)

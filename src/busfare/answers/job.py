@@ -37,8 +37,7 @@ LEFT_OUT = {
     "idle-processes": "{trace|traces} of processes without GPU work and without a rank: excluded from the spread",
     "unknown-rank": "{trace does not record its|traces do not record their} rank: excluded from the strip of ranks",
     "several-of-a-rank": "{trace belongs|traces belong} to a rank that has another trace here: counted separately",
-    "guessed-node": "{node was|nodes were} guessed from the GPU name: override with --from for gains, data-sheet rates and "
-    "links",
+    "guessed-node": "{node was|nodes were} guessed from the GPU name for gains, data-sheet rates and links",
     "unrouted": "{byte was|bytes were} copied over unknown paths (no node, or an unrecorded peer GPU): excluded from link "
     "traffic",
 }

@@ -9,10 +9,10 @@ from typing import Literal
 from msgspec import UNSET, Struct, UnsetType, field
 
 from busfare import questions
-from busfare.advise.amounts import Predicted, Timed
+from busfare.advise.amounts import Predicted, Timed, several
 from busfare.answers.plan import machine_named
 from busfare.cost.ranges import seconds_between, strategy_range
-from busfare.errors import InputError
+from busfare.errors import FieldError, InputError
 from busfare.nodes import Node
 from busfare.planning import Machine
 from busfare.planning.machine import Basis
@@ -29,6 +29,7 @@ from busfare.planning.offload.kv import (
 )
 from busfare.planning.offload.network import Network
 from busfare.planning.offload.shapes import Model, kv_bytes_per_token, number_type, read_model, weight_bytes
+from busfare.statements import Words, statement
 
 __all__ = ["KvLayout", "PlanKvResult", "answer_kv"]
 
@@ -94,7 +95,7 @@ class PlanKvResult(Struct, tag_field="schema", tag="busfare.plan-kv/1", kw_only=
     worth_fetching: list[tuple[int, int | None]] | None
     break_even_tokens: int | None
     break_even_between: tuple[int | None, int | None] | None
-    reason: str | UnsetType = UNSET  # only where there is no break-even
+    reason: Words | UnsetType = UNSET  # only where there is no break-even
     by_block: list[KvByBlock]
     by_tokens: list[KvByTokens]
     tensor_parallel: int
@@ -110,7 +111,8 @@ def answer_kv(question: questions.KvCache) -> PlanKvResult:
     model = read_model(question.model) if question.model else None
     per_token: float = question.bytes_per_token or 0
     if question.bytes_per_token is None and model:
-        per_token = kv_bytes_per_token(model, question.type) / _shared_by(model, question.tensor_parallel)
+        shared_by = _shared_by(model, machine.node, question.tensor_parallel)
+        per_token = kv_bytes_per_token(model, question.type) / shared_by
     block_tokens, pieces = question.block_tokens, question.pieces
     if pieces is None:
         # Keys and values of each layer lie in tensors of their own; of latent attention in one.
@@ -121,7 +123,7 @@ def answer_kv(question: questions.KvCache) -> PlanKvResult:
         )
     host = host_of(machine, question.launch, question.batch_launch, question.memcpy)
     count, left = (math.ceil(n / block_tokens) for n in (question.tokens, question.evict))
-    prefill, reason = None, "the time to compute the prompt is missing; give --prefill-seconds, or --model"
+    prefill, reason = None, statement("plan.no-prefill-time")
     if question.prefill_seconds:
         prefill = Prefill(question.prefill_seconds)
     elif model:
@@ -133,19 +135,33 @@ def answer_kv(question: questions.KvCache) -> PlanKvResult:
     cache = _Cache(machine, host, blocks, question.tokens, block_tokens, prefill)
     result = cache.result(question.layout, reason)
     if model:
-        width = number_type(question.type).bytes_per_weight
+        width = number_type(question.type).weight_size
         weights = float(weight_bytes(model, question.type).sum()) + (model.embedding + model.head) * width
         result.model, result.tensor_parallel = model.name, question.tensor_parallel
         result.weight_bytes = weights / question.tensor_parallel
     return result
 
 
-def _shared_by(model: Model, gpus: int) -> int:
-    """How many of `gpus` share the cache of a token, split by key heads; with latent attention each GPU has it all."""
-    heads = min(
-        1 if layer.latent_size else layer.kv_elements // (2 * layer.key_size) for layer in model.layers
+def _shared_by(model: Model, node: Node, gpus: int) -> int:
+    """How many of `gpus` share the cache of a token, split by key heads; with latent attention each GPU has it all. Raises
+    InputError for more GPUs than the node has, or a number that doesn't divide the heads.
+    """
+    present, heads = len(node.gpus()), math.gcd(*(layer.heads for layer in model.layers))
+    kv_heads = math.gcd(
+        *(1 if layer.latent_size else layer.kv_elements // (2 * layer.key_size) for layer in model.layers)
     )
-    return min(gpus, max(1, heads))
+    if gpus > present:
+        raise FieldError(
+            "tensor_parallel", f" {gpus}: {node.name} has {several(present, 'GPU')}; give at most that many"
+        )
+    fits = [n for n in range(1, present + 1) if heads % n == 0 and (kv_heads % n == 0 or n % kv_heads == 0)]
+    if gpus not in fits:
+        numbers = ", ".join(map(str, fits))
+        raise FieldError(
+            "tensor_parallel",
+            f" {gpus}: does not divide the {heads} heads and {kv_heads} key heads of {model.name}; give one of {numbers}",
+        )
+    return min(gpus, kv_heads)
 
 
 def _predicted(model: Model, node: Node, type_: str, gpus: int) -> Prefill:
@@ -171,7 +187,7 @@ class _Cache:
     block_tokens: int
     prefill: Prefill | None
 
-    def result(self, layout: Layout | None, reason: str) -> PlanKvResult:
+    def result(self, layout: Layout | None, reason: Words) -> PlanKvResult:
         """`layout`: of which the break-even and the prompts are, in place of the best one; `reason`: why it is not known
         what computing takes.
         """

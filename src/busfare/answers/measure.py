@@ -56,10 +56,10 @@ def bench(question: Bench, progress: Progress | None, say: Say) -> Benched:
     run = _MEASURED[type(question)].prepare(question)
     with closing(opened(question)) as device:
         if question.node is not None:
-            predicted_for, source = load_node(question.node), "given with --node"
+            predicted_for, source = load_node(question.node), "as given"
         else:
             say("no node given: probing this machine first (10 s per GPU)")
-            source = "probed just before (--quick)"
+            source = "probed just before, quickly"
             probe = Probe(quick=True, only="copies", virtual=question.virtual)
             with closing(opened(probe)) as probed:
                 # Only the first GPU is predicted for.

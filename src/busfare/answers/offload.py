@@ -37,6 +37,7 @@ from busfare.planning.offload.schedule import (
 )
 from busfare.planning.problem import RecordedLayers, layers_from_trace
 from busfare.quantities import LayerTimes
+from busfare.statements import Words, statement
 from busfare.trace import read
 from busfare.trace.window import part_of
 
@@ -86,9 +87,9 @@ class PlanOffloadResult(OffloadRow, tag_field="schema", tag="busfare.plan-offloa
     parts: Pass
     ranking: list[OffloadRow]
     break_even_tokens: float | None
-    break_even_reason: str | UnsetType = UNSET
+    break_even_reason: Words | UnsetType = UNSET
     hidden_from_tokens: float | None
-    hidden_reason: str | UnsetType = UNSET
+    hidden_reason: Words | UnsetType = UNSET
     by_resident: list[OffloadRow]
     by_tokens: list[ByTokens]
     basis: Sequence[Basis]
@@ -212,7 +213,7 @@ class _Planned:
             raise InputError(
                 f"{self.machine.node.name}: its GPU has {amounts.size(memory)}; embedding, head, caches, weights "
                 f"that are not streamed{kept} take {amounts.size(least)}; give a smaller type, fewer resident layers, "
-                "cached experts or sequences, or a shorter context"
+                "`cached_experts` or sequences, or a shorter context"
             )
         return memory - unstreamed if taken is None else taken
 
@@ -246,13 +247,10 @@ class _Planned:
             **self.ranged(ranked),
         )
 
-    def _break_even(self) -> tuple[float | None, str]:
+    def _break_even(self) -> tuple[float | None, Words]:
         question, on_cpu, first = self.question, self.question.cpu_seconds, self.schedule.resident
         if on_cpu is None:
-            return None, (
-                "the time of a layer on the CPU is missing; give --cpu-seconds-per-layer, or with --model --cpu-flops "
-                "and --cpu-bandwidth"
-            )
+            return None, statement("plan.no-cpu-time")
         if first == len(self.layers):
             return None, "all layers are resident"
 
@@ -261,13 +259,10 @@ class _Planned:
 
         return break_even(self.streamed, elsewhere)
 
-    def _hidden_from(self) -> tuple[float | None, str]:
+    def _hidden_from(self) -> tuple[float | None, Words]:
         """From how many tokens on the streamed layers' kernels take as long as their copies."""
         if not self.question.varies:
-            return (
-                None,
-                "the time of a layer per number of tokens is missing; give --seconds-per-layer TOKENS=TIME,…",
-            )
+            return None, statement("plan.no-time-by-tokens")
         if self.copies(self.question.tokens) <= 0:
             return None, "nothing is streamed"
         first = self.schedule.resident

@@ -13,6 +13,7 @@ from msgspec.structs import asdict
 from busfare import questions
 from busfare.advise import guess_node
 from busfare.advise.amounts import Predicted
+from busfare.cost.models import to_untouched
 from busfare.cost.ranges import strategy_range
 from busfare.errors import FieldError, InputError
 from busfare.nodes import load_node
@@ -117,6 +118,8 @@ def answer_plan(question: questions.Plan) -> PlanResult:
         ]
     if question.sweep:
         result.sweep = sweep(first.problem, machine, question.sweep)
+    if not recorded and first.problem.memory == "pageable" and not machine.gpu.unified_memory:
+        result.words += _untouched(first)
     if recorded:
         result.recorded = recorded.kernels
         result.node_guessed_from_gpu_name = question.node is None
@@ -214,6 +217,16 @@ def _words(answer: Plan, accesses: float | None) -> list[Words]:
     return [*words, statement("plan.rests-on", kinds=tuple(kinds))]
 
 
+def _untouched(answer: Plan) -> list[Words]:
+    """What results take that are copied to pageable memory which nobody has written yet."""
+    size = answer.problem.d2h_bytes
+    if not size:
+        return []
+    usual, untouched = float(answer.machine.d2h.pageable.seconds(size)), to_untouched(round(size))
+    ends = {"least": untouched.low_seconds, "most": untouched.high_seconds}
+    return [statement("plan.untouched", seconds=untouched.seconds, usual=usual, **ends)]
+
+
 def _basis(answer: Plan) -> tuple[Basis, ...]:
     rate = answer.machine.flops_basis(answer.problem.type) if answer.problem.flops else None
     return (*answer.machine.basis, *([rate] if rate else []))
@@ -227,9 +240,12 @@ def _on_an_assumption(answer: Plan, accesses: float) -> Words:
     """What would be faster if the kernel touched each element once, which nobody has said, and up to how many accesses."""
     ahead = min((p for p in answer.ranking if p.assumes), key=lambda p: p.seconds)
     until = statement(f"plan.{'always' if accesses == math.inf else 'until'}", accesses=min(accesses, 1e300))
-    options = tuple(f"--{side.replace('_', '-')}" for side in ahead.assumes)
     return statement(
-        "plan.if-touched-once", strategy=ahead.strategy, seconds=ahead.seconds, until=until, options=options
+        "plan.if-touched-once",
+        strategy=ahead.strategy,
+        seconds=ahead.seconds,
+        until=until,
+        fields=ahead.assumes,
     )
 
 

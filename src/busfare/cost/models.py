@@ -367,9 +367,9 @@ def price(
     """
     for what, value, allowed in (("direction", direction, Direction), ("memory", memory, MemoryKind)):
         if value not in get_args(allowed):
-            raise InputError(f"{what} {value!r}: unknown; choose one of {', '.join(get_args(allowed))}")
+            raise InputError(f"`{what}` {value!r}: unknown; choose one of {', '.join(get_args(allowed))}")
     if not 0 <= bytes_ <= MOST_BYTES:
-        raise InputError(f"bytes {bytes_}: give a size from 0 to {MOST_BYTES}")
+        raise InputError(f"`bytes` {bytes_}: give a size from 0 to {MOST_BYTES}")
     operations = copy_operations(direction, memory, [bytes_])
     path = (direction, memory)
     only_long = any(curve.only_long for curve in node.curves if (curve.direction, curve.memory) == path)

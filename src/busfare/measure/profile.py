@@ -71,13 +71,13 @@ def profile(record: Record) -> Node:
     collectives = tuple(collective_curves(record.measurements, count))
     parameters: dict[str, Any] = {"collectives": collectives}
     for gpu in gpus:
-        by_case = {replace(m.case, gpu=0): m for m in record.measurements if m.gpu == gpu}
-        curves = list(_curves(by_case))
+        runs = {replace(m.case, gpu=0): m for m in record.measurements if m.gpu == gpu}
+        curves = list(_curves(runs))
         tables: dict[str, Iterable[Any]] = {
             "curves": curves,
-            "contentions": _contention(by_case, curves),
-            "costs": _costs(by_case),
-            "kernels": kernels_of(by_case, record.facts["gpus"][gpu]),
+            "contentions": _contention(runs, curves),
+            "costs": _costs(runs),
+            "kernels": kernels_of(runs, record.facts["gpus"][gpu]),
         }
         tag = {"gpu": gpu if len(gpus) > 1 else None, "source": SOURCE}
         for name, rows in tables.items():
@@ -99,22 +99,22 @@ def _at_once(measurements: Sequence[Measurement], gpus: int) -> AtOnce | None:
     return AtOnce(*(rates[flow] for flow in flows)) if all(flow in rates for flow in flows) else None
 
 
-def _curves(by_case: Cases) -> Iterator[Curve]:
+def _curves(runs: Cases) -> Iterator[Curve]:
     """The curve of every path that was measured."""
     paths = [(Case(direction, memory, mode, 1), most) for direction, memory, mode, most in _PATHS]
-    peers = sorted({c.peer for c in by_case if c.peer is not None})
+    peers = sorted({c.peer for c in runs if c.peer is not None})
     paths += [(Case("p2p", "device", "copies", 1, peer=peer), 1) for peer in peers]
     for like, most in paths:
-        points = _points(by_case, like)
+        points = _points(runs, like)
         if not len(points[0]):
             continue
         fields: dict[str, Any] = fit(*points, most=most).lines
         if like.memory == "pinned":
-            fields["issue_interval_s"] = _intervals(by_case, like, fields["gap_per_byte_s"][-1])
-            fields["detail"] = _detail(by_case, like)
-            fields["after_kernel_s"] = _after_kernel(by_case, like)
+            fields["issue_interval_s"] = _intervals(runs, like, fields["gap_per_byte_s"][-1])
+            fields["detail"] = _detail(runs, like)
+            fields["after_kernel_s"] = _after_kernel(runs, like)
         if like.direction == "h2d":
-            fields["event_wait_s"] = _added(by_case, like, "event-kernel", _launch_s(by_case))
+            fields["event_wait_s"] = _added(runs, like, "event-kernel", _launch_s(runs))
         yield Curve(
             # Cases have words for what is no path, too; those of paths have none of them.
             direction=like.direction,  # type: ignore[arg-type]
@@ -126,11 +126,11 @@ def _curves(by_case: Cases) -> Iterator[Curve]:
         )
 
 
-def _points(by_case: Cases, like: Case) -> tuple[FloatArray, FloatArray]:
+def _points(runs: Cases, like: Case) -> tuple[FloatArray, FloatArray]:
     """Sizes and seconds of the fitted cases that differ from `like` in size alone."""
     points = sorted(
         (case.bytes, m.undisturbed_s)
-        for case, m in by_case.items()
+        for case, m in runs.items()
         # What is cheap to compare goes first: a probe has thousands of cases.
         if (case.mode, case.count) == (like.mode, like.count)
         and replace(case, bytes=like.bytes) == like
@@ -140,69 +140,66 @@ def _points(by_case: Cases, like: Case) -> tuple[FloatArray, FloatArray]:
     return columns[0], columns[1]
 
 
-def _streams(by_case: Cases, path: Case, wanted: Sequence[int]) -> list[tuple[int, Case]]:
+def _streams(runs: Cases, path: Case, wanted: Sequence[int]) -> list[tuple[int, Case]]:
     """Of the measured numbers of streams the ones `wanted`, or the next above, with what gives all but the size."""
-    counts = {c.count for c in by_case if c.mode == "streams" and c.direction == path.direction}
+    counts = {c.count for c in runs if c.mode == "streams" and c.direction == path.direction}
     # One size alone is no curve.
-    numbers = [
-        n for n in sorted(counts) if len(_points(by_case, replace(path, mode="streams", count=n))[0]) > 1
-    ]
+    numbers = [n for n in sorted(counts) if len(_points(runs, replace(path, mode="streams", count=n))[0]) > 1]
     taken = {next((n for n in numbers if n >= count), numbers[-1]) for count in wanted} if numbers else set()
     return [(n, replace(path, mode="streams", count=n)) for n in sorted(taken)]
 
 
-def _detail(by_case: Cases, path: Case) -> tuple[Together, ...]:
+def _detail(runs: Cases, path: Case) -> tuple[Together, ...]:
     """Copies in several streams at once, as curves of their own."""
-    together = _streams(by_case, path, DETAIL[path.direction])
-    return tuple(Together(streams=count, **fit(*_points(by_case, like)).lines) for count, like in together)
+    together = _streams(runs, path, DETAIL[path.direction])
+    return tuple(Together(streams=count, **fit(*_points(runs, like)).lines) for count, like in together)
 
 
-def _intervals(by_case: Cases, path: Case, gap: float) -> dict[int, float]:
+def _intervals(runs: Cases, path: Case, gap: float) -> dict[int, float]:
     """What each further copy adds beside its bytes, `gap` s/B: in one stream, and in several that hold one copy each."""
-    intervals = _back_to_back(by_case, path)
-    for count, like in _streams(by_case, path, INTERVALS[path.direction]):
-        sizes, seconds = _points(by_case, like)
-        alone = np.interp(sizes, *_points(by_case, path))
+    intervals = _back_to_back(runs, path)
+    for count, like in _streams(runs, path, INTERVALS[path.direction]):
+        sizes, seconds = _points(runs, like)
+        alone = np.interp(sizes, *_points(runs, path))
         further = (seconds - alone) / (count - 1) - sizes * gap
         long = sizes >= ENGINE_BYTES if (sizes >= ENGINE_BYTES).any() else sizes > 0
         intervals[count] = max(median(further[long].tolist()), 0.0)
     return intervals
 
 
-def _added(by_case: Cases, path: Case, mode: str, besides: float = 0.0) -> float:
+def _added(runs: Cases, path: Case, mode: str, besides: float = 0.0) -> float:
     """What copies take longer in `mode` than behind another copy, less `besides` (s); 0 where nobody measured it."""
     added = [
-        interquartile_mean(m.seconds) - interquartile_mean(by_case[plain].seconds) - besides
-        for c, m in by_case.items()
+        interquartile_mean(m.seconds) - interquartile_mean(runs[plain].seconds) - besides
+        for c, m in runs.items()
         if (c.mode, c.direction) == (mode, path.direction)
         and ENGINE_BYTES <= c.bytes <= WAITING_BYTES
-        and (plain := replace(c, mode=path.mode)) in by_case
+        and (plain := replace(c, mode=path.mode)) in runs
     ]
     return max(median(added), 0.0) if added else 0.0
 
 
-def _after_kernel(by_case: Cases, path: Case) -> float:
+def _after_kernel(runs: Cases, path: Case) -> float:
     """What a copy takes longer behind a kernel: out of the GPU, where the kernel itself follows a copy in."""
     added = [
-        interquartile_mean(m.seconds)
-        - sum(interquartile_mean(by_case[alone].seconds) for alone in (into, out))
-        for c, m in by_case.items()
+        interquartile_mean(m.seconds) - sum(interquartile_mean(runs[alone].seconds) for alone in (into, out))
+        for c, m in runs.items()
         if (c.mode, path.direction) == ("there-and-back", "d2h")
-        and {into := replace(c, mode="copies"), out := replace(into, direction="d2h")} <= by_case.keys()
+        and {into := replace(c, mode="copies"), out := replace(into, direction="d2h")} <= runs.keys()
     ]
-    return max(median(added) - _launch_s(by_case), 0.0) if added else _added(by_case, path, "after-kernel")
+    return max(median(added) - _launch_s(runs), 0.0) if added else _added(runs, path, "after-kernel")
 
 
-def _launch_s(by_case: Cases) -> float:
+def _launch_s(runs: Cases) -> float:
     """Seconds of an empty kernel on the device."""
-    launch = by_case.get(Case("none", "none", "launch"))
+    launch = runs.get(Case("none", "none", "launch"))
     return interquartile_mean(launch.device_s) if launch and launch.device_ns else 0.0
 
 
-def _back_to_back(by_case: Cases, path: Case) -> dict[int, float]:
+def _back_to_back(runs: Cases, path: Case) -> dict[int, float]:
     """g: what each further copy in the same stream adds, from the shortest copies in the longest train."""
     trains = [
-        c for c in by_case
+        c for c in runs
         if (c.mode, c.memory, c.direction) == ("copies", "pinned", path.direction) and c.count > 1
     ]  # fmt: skip
     if not trains:
@@ -211,23 +208,19 @@ def _back_to_back(by_case: Cases, path: Case) -> dict[int, float]:
     shorter = min((c for c in trains if c.bytes == longest.bytes), key=lambda c: c.count)
     if shorter.count == longest.count:
         return {}
-    rise = by_case[longest].undisturbed_s - by_case[shorter].undisturbed_s
+    rise = runs[longest].undisturbed_s - runs[shorter].undisturbed_s
     return {1: max(rise / (longest.count - shorter.count), 0.0)}
 
 
-def _contention(by_case: Cases, paths: list[Curve]) -> Iterator[Contention]:
+def _contention(runs: Cases, paths: list[Curve]) -> Iterator[Contention]:
     """The shares of the paths; none where no data moved both ways at once."""
     pinned, mapped = Case("h2d", "pinned", "copies", 1), Case("h2d", "mapped", "kernel", 1)
-    kept = {
-        key: _shares(by_case, mapped if "kernel" in mode else pinned, mode) for mode, key in SHARES.items()
-    }
+    kept = {key: _shares(runs, mapped if "kernel" in mode else pinned, mode) for mode, key in SHARES.items()}
     measured: dict[str, Any] = {key: shares for key, shares in kept.items() if shares is not None}
     if measured:
-        duplex = by_case.get(replace(mapped, mode="kernel-both", bytes=START_BYTES))
+        duplex = runs.get(replace(mapped, mode="kernel-both", bytes=START_BYTES))
         start = _duplex_start(duplex, Contention(**measured), paths)
-        yield Contention(
-            **measured, mapped_both_start_s=start, across_streams=_across_streams(by_case, paths)
-        )
+        yield Contention(**measured, mapped_both_start_s=start, across_streams=_across_streams(runs, paths))
 
 
 def _duplex_start(duplex: Measurement | None, shares: Contention, paths: list[Curve]) -> float:
@@ -242,27 +235,23 @@ def _duplex_start(duplex: Measurement | None, shares: Contention, paths: list[Cu
     )
 
 
-def _across_streams(by_case: Cases, paths: list[Curve]) -> float | None:
+def _across_streams(runs: Cases, paths: list[Curve]) -> float | None:
     """What the bytes of chunks both ways take in three streams, over what they take in a stream a chunk: the times, but for
     the first chunk in, the last one out and the issue intervals. None where any of it was not measured.
     """
     pinned = [c for c in paths if c.memory == "pinned" and c.direction in HOST_DIRECTIONS]
-    streams = min((c for c in by_case if c.mode == ACROSS_STREAMS), default=None)
-    if (
-        streams is None
-        or (engines := replace(streams, mode=ACROSS_ENGINES)) not in by_case
-        or len(pinned) < 2
-    ):
+    streams = min((c for c in runs if c.mode == ACROSS_STREAMS), default=None)
+    if streams is None or (engines := replace(streams, mode=ACROSS_ENGINES)) not in runs or len(pinned) < 2:
         return None
     in_engines, in_streams = (
-        by_case[case].quietest_s
+        runs[case].quietest_s
         - sum(float(c.seconds(case.bytes)) + (case.count - 1) * float(c.issue_interval(n)) for c in pinned)
         for case, n in ((engines, 1), (streams, streams.count))
     )
     return min(max(in_engines / in_streams, 1e-3), 1.0) if in_streams > 0 else None
 
 
-def _shares(by_case: Cases, like: Case, mode: str) -> Shares | None:
+def _shares(runs: Cases, like: Case, mode: str) -> Shares | None:
     """The rate of the longest transfers of `mode` over that of the path alone, each at its quietest moments: what moves
     data both ways waits for the host's memory. None where either direction lacks one of them.
     """
@@ -270,40 +259,40 @@ def _shares(by_case: Cases, like: Case, mode: str) -> Shares | None:
     for direction in HOST_DIRECTIONS:
         # A kernel both ways is the same, whichever direction is asked for.
         measured = "h2d" if mode == "kernel-both" else direction
-        loaded = [c for c in by_case if (c.mode, c.memory, c.direction) == (mode, like.memory, measured)]
-        alone = [c for c in by_case if replace(c, bytes=1) == replace(like, direction=direction)]
+        loaded = [c for c in runs if (c.mode, c.memory, c.direction) == (mode, like.memory, measured)]
+        alone = [c for c in runs if replace(c, bytes=1) == replace(like, direction=direction)]
         if not loaded or not alone:
             return None
-        gaps = [_long_gap(by_case, cases) for cases in (alone, loaded)]
+        gaps = [_long_gap(runs, cases) for cases in (alone, loaded)]
         shares.append(min(max(gaps[0] / gaps[1], 1e-3), 1.0))
     return Shares(*shares)
 
 
-def _long_gap(by_case: Cases, cases: Sequence[Case]) -> float:
+def _long_gap(runs: Cases, cases: Sequence[Case]) -> float:
     """Seconds a byte of the longest case, beside what the next shorter one takes where that moves a quarter at most:
     a kernel's start takes as long as megabytes.
     """
     ordered = sorted(cases, key=lambda c: (c.total_bytes, c.bytes))
     largest = ordered[-1]
-    seconds, bytes_ = by_case[largest].quietest_s, largest.total_bytes
+    seconds, bytes_ = runs[largest].quietest_s, largest.total_bytes
     smaller = [c for c in ordered if c.count == largest.count and 4 * c.total_bytes <= bytes_]
     if smaller:
-        seconds, bytes_ = seconds - by_case[smaller[-1]].quietest_s, bytes_ - smaller[-1].total_bytes
+        seconds, bytes_ = seconds - runs[smaller[-1]].quietest_s, bytes_ - smaller[-1].total_bytes
     return max(seconds / bytes_, LEAST_GAP)
 
 
-def _costs(by_case: Cases) -> Iterator[Cost]:
+def _costs(runs: Cases) -> Iterator[Cost]:
     """What calls take: medians, and lines through the largest two sizes, which cost the most."""
     for call in ("launch", "synchronise"):
-        if m := by_case.get(Case("none", "none", call)):
+        if m := runs.get(Case("none", "none", call)):
             device_s = interquartile_mean(m.device_s) if m.device_ns else None
             yield Cost(call=call, call_s=interquartile_mean(m.api_s), device_s=device_s)
-    short = [m for c, m in by_case.items() if (c.memory, c.mode, c.count) == ("pinned", "copies", 1)]
+    short = [m for c, m in runs.items() if (c.memory, c.mode, c.count) == ("pinned", "copies", 1)]
     calls = [interquartile_mean(m.api_s) for m in short if m.bytes <= 1 << 16]
     if calls:
         yield Cost(call="copy", call_s=median(calls))
     for name, like in _BY_SIZE.items():
-        sizes, seconds = _points(by_case, like)
+        sizes, seconds = _points(runs, like)
         if len(sizes) > 1:
             rate = max((seconds[-1] - seconds[-2]) / (sizes[-1] - sizes[-2]), 0.0)
             start = max(float(seconds[-1] - rate * sizes[-1]), 0.0)

@@ -112,7 +112,7 @@ class Machine:
         if (rate := self.flops_per_s(type_)) is None:
             return None
         if type_ is None:
-            return Basis("operations fp32", rate, "FLOP/s", "assumed", "no type given; give --type")
+            return Basis("operations fp32", rate, "FLOP/s", "assumed", "no number type given")
         cores = "" if type_ in ("fp32", "fp64") else ", tensor cores where it has them"
         return Basis(f"operations {type_}", rate, "FLOP/s", "data-sheet", f"peak rate of the GPU{cores}")
 

@@ -101,9 +101,7 @@ def plans(problems: Sequence[Problem], machine: Machine) -> list[Plan]:
         by_strategy = {strategy: curves[n] for strategy, curves in times.items()}
         by_strategy |= {name: by_streams([problem], machine, name)[0] for name in _more(problem)}
         play = not (several and problem.has_closed_form)
-        ranking = ranked(
-            [_predicted(problem, machine, by_number, play) for by_number in by_strategy.values()]
-        )
+        ranking = ranked([_predicted(problem, machine, curve, play) for curve in by_strategy.values()])
         kernel = min([kernel_seconds(problem, machine), *(seconds for _, seconds in problem.kernel_at)])
         kernel /= problem.concurrent_kernels
         parts = Parts(problem.h2d_bytes * fastest[0], kernel, problem.d2h_bytes * fastest[1])

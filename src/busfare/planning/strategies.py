@@ -92,7 +92,7 @@ def kernel_seconds(problem: Problem, machine: Machine) -> float:
     parts = [work / rate for work, rate in rates if work is not None and rate is not None]
     if not parts:
         raise InputError(
-            f"{problem.name}: the kernel time is missing; give --kernel, or --flops or --device-bytes for a node "
+            f"{problem.name}: the kernel time is missing; give `kernel`, or `flops` or `device_bytes` for a node "
             f"with GPU rates ({machine.node.name} may lack them)"
         )
     return max(parts)

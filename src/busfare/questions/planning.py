@@ -25,6 +25,8 @@ MOST_PROMPT, MOST_TOKENS, MOST_BATCH = 1 << 22, 1 << 24, 1 << 20
 OF_MODEL = (
     "type", "context", "batch", "only_experts", "cached_experts", "hit_rate", "cpu_bandwidth", "cpu_flops",
 )  # fmt: skip
+#: What describes the kernel of a price.
+OF_KERNEL = ("recorded_on", "seconds", "type", "flops", "shape", "grid", "block", "registers", "shared_bytes")
 #: What a core packs in a second at the least.
 LEAST_MEMCPY = 1e6
 #: A call that takes the host longer is no call's own time.
@@ -63,6 +65,10 @@ class Kernel(Question):
     def __post_init__(self) -> None:
         if self.streams and self.levels and self.streams > self.levels:
             raise FieldError("streams", f": {self.streams} exceeds the {self.levels} levels to cut along")
+        if self.type and self.flops is None:
+            raise FieldError(
+                "type", f" {self.type}: the number type of `flops`; add `flops`, or leave this out"
+            )
         if len(self.chunks) > MOST_CHUNKS:
             raise FieldError("chunks", f": {len(self.chunks)} chunks; {MOST_CHUNKS} at most")
 
@@ -185,6 +191,8 @@ class KvCache(Question):
             raise InputError(
                 "`tensor_parallel`: needs `model`; give the bytes of one GPU in `bytes_per_token`"
             )
+        if "type" in self.given() and self.model is None:
+            raise FieldError("type", f" {self.type}: needs `model`; add it, or leave this out")
         if self.memcpy is not None and self.memcpy < LEAST_MEMCPY:
             raise FieldError("memcpy", f" {self.memcpy}: a core packs more per second; give 1MB or more")
 
@@ -232,6 +240,9 @@ class Price(Question):
             raise InputError(
                 "price: give `bytes`, the size of a copy or `collective`, or `kernel` with `recorded_on` and `seconds`"
             )
+        of_kernel = [name for name in OF_KERNEL if name in given]
+        if of_kernel and not self.kernel:
+            raise FieldError(of_kernel[0], ": describes a `kernel`; add `kernel`, or leave this out")
         if within and not kinds and self.memory not in (None, "device"):
             raise InputError(
                 f"`memory` {self.memory}: {self.direction} copies stay in GPU memory; leave it out"

@@ -191,10 +191,14 @@ def sizes(rows: Sequence[Sized]) -> Table:
     )
 
 
+#: How to fix what an omission is about, where an option does.
+FIXES = {"guessed-node": "; override with --from"}
+
+
 def omitted(omissions: Sequence[Omission | Left], title: str = "Limits of this trace") -> list[Items]:
     """What was skipped, repaired or unknown; nothing where nothing was."""
     sentences = [
-        f"{o.id}: {f'{count(o.count)} ' if o.count else ''}{o.what}"
+        f"{o.id}: {f'{count(o.count)} ' if o.count else ''}{o.what}{FIXES.get(o.id, '')}"
         + (
             f" ({several(o.traces, 'trace')}{'; first shown' * (o.traces > 1)})"
             if isinstance(o, Left) and o.traces

@@ -49,6 +49,8 @@ LIMITS = {
 def offload_words(result: PlanOffloadResult) -> list[str]:
     """What a pass takes and what limits it, what is as fast or faster, and from how many tokens on it pays."""
     words = [_layers(result.from_trace)] if result.from_trace else []
+    if result.tokens is None:
+        words.append("The trace does not contain the number of tokens per pass; give it with --tokens.")
     parts, seconds, fastest = result.parts, result.predicted_seconds, result.ranking[0]
     named = f"{result.resident} of {several(result.layers, 'layer')} resident"
     if result.limited_by == "nothing is streamed":
@@ -59,10 +61,11 @@ def offload_words(result: PlanOffloadResult) -> list[str]:
         return words
     share = result.share_hidden
     hidden = "" if share is None else f"; {share:.0%} of the copies are hidden"
+    cached = f"cached experts {size(result.cached_bytes)} and " if result.cached_bytes else ""
     words += [
         f"A pass with {named}, depth {result.depth}, {result.memory} memory: predicted {result.shown(seconds)}. Copies take "
         f"{time(parts.copies_seconds)}, kernels {time(parts.kernels_seconds)}{hidden}.",
-        f"GPU memory for layers: {size(result.device_bytes)}, of which buffers {size(result.buffer_bytes)}.",
+        f"GPU memory for layers: {size(result.device_bytes)}, of which {cached}buffers {size(result.buffer_bytes)}.",
         *_experts(result),
         *([REREAD] if result.memory == "mapped" and not 0 < (result.tokens or 0) <= ROWS_OF_TILE else []),
         "The link is the limit: more resident layers, smaller weights or more tokens per pass make it faster."
@@ -91,7 +94,7 @@ def offload_words(result: PlanOffloadResult) -> list[str]:
         words.append(
             f"From {result.break_even_tokens:.0f} tokens per pass, streaming is faster than the CPU."
         )
-    elif result.break_even_reason is not UNSET and "not said" not in str(result.break_even_reason):
+    elif result.break_even_reason is not UNSET:
         words.append(f"Against the processor: {result.break_even_reason}.")
     if result.hidden_from_tokens is not None:
         words.append(

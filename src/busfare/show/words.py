@@ -29,6 +29,7 @@ AMOUNTS: dict[str, Callable[[Any], str]] = {
     "rate": amounts.rate,
     "size": amounts.size,
     "time": amounts.time,
+    "options": lambda fields: " and ".join(f"--{field.replace('_', '-')}" for field in fields),
     "longer": lambda seconds: f"{amounts.time(abs(seconds))} {'longer' if seconds > 0 else 'shorter'}",
 }
 
@@ -37,10 +38,10 @@ class _Figures(Formatter):
     def format_field(self, value: Any, format_spec: str) -> str:
         if isinstance(value, Statement):
             return text(value)
-        if isinstance(value, tuple):
-            return (format_spec or " ").join(map(text, value))
         if format_spec in AMOUNTS:
             return AMOUNTS[format_spec](value)
+        if isinstance(value, tuple):
+            return (format_spec or " ").join(map(text, value))
         if len(format_spec) > 1 and format_spec.replace(" ", "").isalpha():
             return amounts.several(value, format_spec)
         return format(value, format_spec)
@@ -63,11 +64,12 @@ def text(stated: Statement | str) -> str:
 
 def worded(result: Result) -> Result:
     """`result` with its sentences in place of its statements, in all that it holds; changed where it can be."""
+    result = _worded(result)
     if isinstance(result, PlanOffloadResult):
         result.words = offload_words(result)
     elif isinstance(result, PlanKvResult):
         result.words = kv_words(result)
-    return _worded(result)  # type: ignore[no-any-return]
+    return result
 
 
 def _worded(value: Any) -> Any:

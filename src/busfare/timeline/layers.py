@@ -31,7 +31,7 @@ COVERED = 0.6
 LAYER_NAME = r"(?i)layer|block|module|encoder|decoder|transformer"
 STEP_NAME = r"(?i)step|iter|batch|epoch|token|request|pass|rank"
 INSTEAD = (
-    "give the layers instead (--layers, --bytes-per-layer, --seconds-per-layer), or name them in the program with NVTX "
+    "give the layers instead (`layers`, `bytes_per_layer`, `seconds_per_layer`), or name them in the program with NVTX "
     "ranges layer.0, layer.1, … and record it again"
 )
 

@@ -44,7 +44,7 @@ def with_fingerprints_of(trace: Trace, rerun: Trace) -> Trace:
         row = unlike.sort(SAME).row(-1, named=True)
         raise InputError(
             f"{trace.path}: {row['here']} copies {row['direction']} of {row['bytes']} bytes, and {row['there']} in "
-            f"{rerun.path}: the recordings differ; record the same work twice, once with --fingerprint"
+            f"{rerun.path}: the recordings differ; record the same work twice, once with `busfare record --fingerprint`"
         )
     hashes = hashed.select(*SAME, "number", hashed="fingerprint")
     matched = here.join(hashes, on=[*SAME, "number"], how="left", nulls_equal=True).select("at", "hashed")

@@ -66,7 +66,7 @@ def test_ranges_name_layers_that_no_pattern_shows(name: str) -> None:
 
 
 def test_numbered_steps_are_no_layers() -> None:
-    with pytest.raises(InputError, match=r"no NVTX ranges name layers.*--bytes-per-layer"):
+    with pytest.raises(InputError, match=r"no NVTX ranges name layers.*`bytes_per_layer`"):
         layers_from_trace(single_stream(layers=4, passes=3, names=("step ", "batch.")))
 
 
@@ -117,6 +117,9 @@ def test_plan_offload_takes_the_layers_of_a_trace() -> None:
     # Six copies of 33.6 MB at the probed rate of the link, and the last layer's kernels.
     assert 3.5e-3 < result.predicted_seconds < 4.2e-3
     assert "pattern of 5 kernels" in offload_words(result)[0]
+    assert "does not contain the number of tokens per pass" in offload_words(result)[1]
+    tokens = answer_offload(Offload.of(**{**options, "resident": 0, "depth": 1, "tokens": 4096}))
+    assert not any("does not contain" in words for words in offload_words(tokens))
     assert result.tokens is None
     assert "token" not in offload_document(result).facts
     with pytest.raises(InputError, match="`layers`: `from_trace` already defines it"):

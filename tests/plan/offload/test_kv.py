@@ -28,6 +28,7 @@ from busfare.questions import KvCache
 from busfare.show.page import page
 from busfare.show.plan_words import kv_words
 from busfare.show.plans import kv_document
+from busfare.show.words import worded
 from tests.traces import as_json
 
 MACHINE = machine_of(load_node("h100-probed"))
@@ -202,7 +203,7 @@ def test_options_move_what_they_name() -> None:
 
 
 def test_without_prefill_seconds_the_answer_has_no_computing() -> None:
-    answer = as_json(answered())
+    answer = as_json(worded(answered()))
     assert next(iter(answer.items())) == ("schema", "busfare.plan-kv/1")
     assert answer["recompute"] is answer["break_even_tokens"] is None
     assert "--prefill-seconds" in answer["reason"]
@@ -238,14 +239,14 @@ def test_a_network_by_name_says_its_cache_and_what_computing_takes() -> None:
 
 
 def test_weights_that_do_not_fit_are_named_and_gpus_share_them() -> None:
-    options = {"node": "rtx-4090", "model": "llama-3.1-70b"}
+    options = {"node": "dgx-a100", "model": "llama-3.1-70b"}
     alone, shared = (answer_kv(KvCache.of(**options, tensor_parallel=n)) for n in ("1", "8"))
     assert alone.weight_bytes == pytest.approx(2 * 7.055e9 * 10, rel=1e-3)
     assert alone.memory_bytes is not None and shared.weight_bytes == pytest.approx(alone.weight_bytes / 8)
     assert shared.fetched_bytes == alone.fetched_bytes / 8
     assert alone.recompute and shared.recompute
     assert shared.recompute.seconds == pytest.approx(alone.recompute.seconds / 8)
-    lacking = "The weights do not fit: 141 GB, but the GPU has 25.8 GB"
+    lacking = "The weights do not fit: 141 GB, but the GPU has 42.9 GB"
     assert any(lacking in sentence for sentence in kv_words(alone))
     assert not any("do not fit" in sentence for sentence in kv_words(shared))
     # Latent attention has one head of keys, which each GPU holds.
@@ -256,6 +257,24 @@ def test_weights_that_do_not_fit_are_named_and_gpus_share_them() -> None:
     assert latent[0] == latent[1]
     with pytest.raises(InputError, match="`tensor_parallel`: needs `model`"):
         answered(tensor_parallel="2")
+
+
+@pytest.mark.parametrize(
+    ("node", "gpus", "says"),
+    [
+        (
+            "h100-sxm",
+            "3",
+            "`tensor_parallel` 3: does not divide the 32 heads and 8 key heads.*one of 1, 2, 4, 8$",
+        ),
+        ("minsky", "3", "one of 1, 2, 4$"),
+        ("h100-sxm", "16", "`tensor_parallel` 16: h100-sxm has 8 GPUs"),
+        ("rtx-4090", "2", "rtx-4090 has 1 GPU;"),
+    ],
+)
+def test_gpus_that_cannot_share_the_heads_are_refused(node: str, gpus: str, says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        answer_kv(KvCache.of(node=node, model="llama-3.1-8b", tensor_parallel=gpus))
 
 
 def test_only_given_times_are_marked_as_given() -> None:

@@ -18,6 +18,7 @@ from busfare.planning.offload.network import LayerSeconds, Network, experts_touc
 from busfare.planning.offload.schedule import Schedule, break_even, seconds_of
 from busfare.planning.offload.shapes import read_model, weight_bytes
 from busfare.questions import Offload
+from busfare.show.plan_words import offload_words
 
 NODE = load_node("rtx-4090")
 
@@ -146,6 +147,19 @@ def test_cached_experts_take_memory_whatever_is_resident() -> None:
     assert plans[1].device_bytes - plans[0].device_bytes == pytest.approx(
         16 * 4 * expert + buffers[1] - buffers[0]
     )
+    # A hit rate alone is that of a cache of as many experts, which takes memory, too; with a cache, it is the measured rate.
+    by_rate, measured = (
+        answer_offload(
+            Offload.of(**{**options, "resident": "16", "hit_rate": "0.5", "cached_experts": count})
+        )
+        for count in ("0", "2")
+    )
+    assert by_rate.device_bytes == plans[1].device_bytes and by_rate.cached_bytes == plans[1].cached_bytes
+    assert by_rate.predicted_seconds == measured.predicted_seconds == plans[1].predicted_seconds
+    assert measured.cached_bytes == plans[1].cached_bytes / 2
+    assert "of which cached experts" in " ".join(offload_words(by_rate))
+    with pytest.raises(InputError, match=r"cached experts take 26\.3 GB.*fewer .*`cached_experts`"):
+        answer_offload(Offload.of(**{**options, "hit_rate": "1"}))
     large = {**options, "model": "gpt-oss-120b", "type": "mxfp4", "cached_experts": "104"}
     for resident in (None, "0"):
         with pytest.raises(InputError, match=r"cached experts take 50\.7 GB"):
@@ -180,7 +194,7 @@ def test_ranges_hold_what_kernels_may_take_and_measured_times_have_none() -> Non
         ({"model": None, "type": "fp8"}, "`type`: needs `model`"),
         (
             {"tokens": "64", "context": "1000000", "batch": "64"},
-            "give a smaller type, fewer resident layers, cached experts or sequences",
+            "give a smaller type, fewer resident layers, `cached_experts` or sequences",
         ),
     ],
 )

@@ -131,7 +131,7 @@ class Command(click.Command):
                         raise InputError(f"{output}: `{taken}` and `{name}` name the same file; name two")
             return ctx.invoke(body, **values)
         except InputError as error:
-            spelled = re.sub("`([a-z_]+)`", lambda name: options.get(name[1], name[0]), str(error))
+            spelled = re.sub("`([a-z0-9_]+)`", lambda name: options.get(name[1], name[0]), str(error))
             raise InputError(spelled) from error
 
 

@@ -100,10 +100,13 @@ offload = Command(
     option("--context N", "With --model: tokens in the cache of each sequence before the pass."),
     option("--batch N", "With --model: sequences per pass; in decoding, equal to --tokens."),
     option("--only-experts", "With --model: stream only the experts of a mixture.", is_flag=True),
-    option("--cached-experts N", "Experts per streamed layer that stay in GPU memory."),
+    option(
+        "--cached-experts N",
+        "Experts per streamed layer that stay in GPU memory. Default: --hit-rate of them, or 0.",
+    ),
     option(
         "--hit-rate SHARE",
-        "Share of needed experts that are on the GPU: 0.9. Default: from --cached-experts.",
+        "Share of needed experts that are on the GPU: 0.9. Default: --cached-experts of all.",
     ),
     option("--cpu-bandwidth SIZE", "With --model: CPU memory bandwidth per second: 80GB."),
     option("--cpu-flops N", "With --model: CPU operations per second: 1.5T."),

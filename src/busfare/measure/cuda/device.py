@@ -226,7 +226,7 @@ def _across(case: Case, board: Board, ends: Ends) -> Issue:
     stream an engine.
     """
     out, count = Ends(_opposite(case), board), case.count
-    by_stream = case.mode == ACROSS_STREAMS
+    many = case.mode == ACROSS_STREAMS
 
     def kernel(i: int, stream: Any) -> None:
         at, to = ends.target + i * ends.pitch, out.source + i * out.pitch
@@ -237,11 +237,7 @@ def _across(case: Case, board: Board, ends: Ends) -> Issue:
     cuda.finish()
     stages: tuple[Callable[[int, Any], None], ...] = (ends.copy, kernel, out.copy)
     steps = [
-        Step(
-            i if by_stream else stage,
-            partial(work, i),
-            () if by_stream or stage == 0 else ((stage - 1) * count + i,),
-        )
+        Step(i if many else stage, partial(work, i), () if many or stage == 0 else ((stage - 1) * count + i,))
         for stage, work in enumerate(stages)
         for i in range(count)
     ]

@@ -127,10 +127,8 @@ def host_of(
     """The host's part: as given (`pack_rate` in bytes/s), else as the node says, else as typical; `basis` says which."""
     basis = []
 
-    def value_of(entry: Basis, given: float | None = None) -> float:
-        basis.append(entry)
-        if given is not None:
-            basis[-1] = replace(entry, value=given, kind="assumed", source="as given")
+    def value_of(row: Basis, given: float | None = None) -> float:
+        basis.append(row if given is None else replace(row, value=given, kind="assumed", source="as given"))
         return float(basis[-1].value)
 
     copies = _call(machine.node, "copy", "host, each copy", CALL_S, IN_A_TRAIN)

@@ -115,7 +115,8 @@ class Network:
     """`model` in numbers of `type`, on a node: `batch` sequences with `context` tokens each in their caches.
 
     `only_experts`: of layers with experts those alone are brought, and only the ones that the tokens touch and that are not
-    among the `cached_experts` of each layer (or, at `hit_rate`, not found there). Rates of the processor in bytes/s and 1/s.
+    among the `cached_experts` of each layer: `hit_rate` is the share of those touched that is there, by default the uniform
+    one. Rates of the processor in bytes/s and 1/s.
     """
 
     model: Model
@@ -182,7 +183,7 @@ class Network:
         """Bytes of so many experts of each layer; of layers without experts all weights, or `dense`."""
         if not self.only_experts:
             return self.whole_bytes
-        per_weight = number_type(self.type).bytes_per_weight
+        per_weight = number_type(self.type).weight_size
         sizes = self.model.by_layer(
             lambda layer: experts(layer) * layer.expert_weights * per_weight if layer.experts else None
         )
@@ -193,16 +194,15 @@ class Network:
         """Bytes of GPU memory beside what is resident or streamed: embedding, head, caches of keys and values, and with
         `only_experts` what is no expert's of layers with experts.
         """
-        always = (self.model.embedding + self.model.head) * number_type(self.type).bytes_per_weight
+        always = (self.model.embedding + self.model.head) * number_type(self.type).weight_size
         always += kv_bytes_per_token(self.model) * (self.batch * self.context + tokens)
         return always + sum(self.whole_bytes) - sum(self.held)
 
     def ends(self, tokens: float) -> tuple[Layers, Layers, Layers]:
         """The layers of a pass with the least, the predicted and the most seconds of each on the GPU."""
-        computed = self.computed(tokens)
+        times = self.computed(tokens)
         low, middle, high = (
-            self.layers(tokens, seconds.tolist())
-            for seconds in (computed.low, computed.seconds, computed.high)
+            self.layers(tokens, end.tolist()) for end in (times.low, times.seconds, times.high)
         )
         return low, middle, high
 
@@ -228,9 +228,7 @@ class Network:
         figures = "probed" if limits.rung == "probed" else "datasheet"
         wide = range_of("kernel", "compute", figures) or UNKNOWN
         near = range_of("layer", "any", figures) or wide
-        judged = (
-            limits.vendor == "nvidia" and float(limits.generation or 0) >= 8 and kind.bytes_per_weight == 2
-        )
+        judged = limits.vendor == "nvidia" and float(limits.generation or 0) >= 8 and kind.weight_size == 2
         ranges = np.array(
             [[near if judged and not layer.experts else wide, wide] for layer in self.model.layers]
         )
@@ -245,7 +243,8 @@ class Network:
         pipeline = next((name for name in pipelines if limits.peak(name)), None)
         if pipeline is None:
             raise InputError(
-                f"{self.node.name}: its GPU's operations per second are unknown; give flops_per_s, or --seconds-per-layer"
+                f"{self.node.name}: its GPU's operations per second are unknown; add flops_per_s to its node file, or give "
+                "measured times"
             )
         on = _Gpu(limits, pipeline, kind)
         return np.array(self.model.by_layer(lambda layer: on.layer(layer, self.model.hidden, forward_pass)))
@@ -272,7 +271,7 @@ class Network:
             touched = experts_touched(layer.experts, layer.experts_used, tokens)
             alone = self.only_experts and layer.experts > 0
             met = 0 if alone else layer.always_weights
-            read = (met + touched * layer.expert_weights) * kind.bytes_per_weight
+            read = (met + touched * layer.expert_weights) * kind.weight_size
             operations = 2.0 * tokens * (met + layer.experts_used * layer.expert_weights)
             if not alone:
                 read += layer.kv_elements * forward_pass.cached(layer) * kind.activation_bytes
@@ -319,12 +318,10 @@ class _Gpu(NamedTuple):
 
     def products(self, products: list[tuple[float, float, Matrix]]) -> float:
         """Seconds of products, how many of one kind and rows each; not a number where the rate is not known."""
-        count, m, n, k = np.array(
-            [(many, rows, matrix.outputs, matrix.inputs) for many, rows, matrix in products]
-        ).T
+        count, m, n, k = np.array([(many, rows, w.outputs, w.inputs) for many, rows, w in products]).T
         whole = np.ceil(m)
         # The model has one size for all three matrices: that which gives the bytes that are moved.
-        size = self.kind.activation_bytes * (m * n + m * k) + n * k * self.kind.bytes_per_weight
+        size = self.kind.activation_bytes * (m * n + m * k) + n * k * self.kind.weight_size
         sides = [count, whole, n, k, size / (whole * n + whole * k + n * k)]
         seconds = product_seconds(sides, self.pipeline, self.limits)
         return float(seconds.sum()) if seconds is not None else np.nan
@@ -344,4 +341,8 @@ def network_of(question: Offload, node: Node) -> Network:
         raise InputError(
             f"`cached_experts` {question.cached_experts}: the model has {experts} per layer; give a number from 0 to that"
         )
-    return Network(model, node=node, **{name: getattr(question, name) for name in OF_MODEL})
+    fields = {name: getattr(question, name) for name in OF_MODEL}
+    if question.hit_rate is not None and not question.cached_experts:
+        # The cache of which uniform routing finds that share.
+        fields["cached_experts"] = math.ceil(question.hit_rate * experts)
+    return Network(model, node=node, **fields)

@@ -110,7 +110,7 @@ class NumberType(msgspec.Struct, frozen=True):
     computes: str
 
     @property
-    def bytes_per_weight(self) -> float:
+    def weight_size(self) -> float:
         """Bytes of one weight, its share of the scales with it."""
         return self.bytes / self.weights
 
@@ -177,9 +177,7 @@ def weight_bytes(model: Model, type_: str) -> FloatArray:
     """Bytes of each layer in numbers of `type_`; shape (layers,). Norms and biases stay in 2 bytes, or in 4 beside fp32."""
     kind = number_type(type_)
     return np.array(
-        model.by_layer(
-            lambda layer: layer.weights * kind.bytes_per_weight + layer.vectors * kind.activation_bytes
-        )
+        model.by_layer(lambda layer: layer.weights * kind.weight_size + layer.vectors * kind.activation_bytes)
     )
 
 
@@ -187,7 +185,7 @@ def kv_bytes_per_token(model: Model, type_: str = "fp16") -> float:
     """Bytes that a token leaves in the cache: 2 · layers · kv_heads · head_dim · bytes; of latent attention (MLA)
     layers · (kv_lora_rank + qk_rope_head_dim) · bytes [DeepSeek-V2 §2.1].
     """
-    return sum(layer.kv_elements for layer in model.layers) * number_type(type_).bytes_per_weight
+    return sum(layer.kv_elements for layer in model.layers) * number_type(type_).weight_size
 
 
 class _Config:
