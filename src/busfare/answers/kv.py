@@ -144,17 +144,19 @@ def answer_kv(question: questions.KvCache) -> PlanKvResult:
 
 def _shared_by(model: Model, node: Node, gpus: int) -> int:
     """How many of `gpus` share the cache of a token, split by key heads; with latent attention each GPU has it all. Raises
-    InputError for more GPUs than the node has, or a number that doesn't divide the heads.
+    InputError for more GPUs than a node of several has, or a number that doesn't divide the heads.
     """
     present, heads = len(node.gpus()), math.gcd(*(layer.heads for layer in model.layers))
     kv_heads = math.gcd(
         *(1 if layer.latent_size else layer.kv_elements // (2 * layer.key_size) for layer in model.layers)
     )
-    if gpus > present:
+    # A node of one GPU describes the kind: several of them are assumed to be alike.
+    if gpus > present > 1:
         raise FieldError(
             "tensor_parallel", f" {gpus}: {node.name} has {several(present, 'GPU')}; give at most that many"
         )
-    fits = [n for n in range(1, present + 1) if heads % n == 0 and (kv_heads % n == 0 or n % kv_heads == 0)]
+    most = present if present > 1 else heads
+    fits = [n for n in range(1, most + 1) if heads % n == 0 and (kv_heads % n == 0 or n % kv_heads == 0)]
     if gpus not in fits:
         numbers = ", ".join(map(str, fits))
         raise FieldError(
