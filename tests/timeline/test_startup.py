@@ -110,7 +110,7 @@ def test_a_call_that_waits_for_the_gpu_starts_nothing_up() -> None:
     ("name", "before_us", "behind_us"),
     [
         ("cudaMalloc", 899.0, 0.0),
-        ("cudaStreamCreate", 899.0, 0.0),
+        ("cudaStreamCreate", 899.0, 899.0),
         ("cudaFuncSetAttribute", 899.0, 899.0),
         ("cudaMallocHost", 0.0, 0.0),
         ("cudaFree", 0.0, 0.0),

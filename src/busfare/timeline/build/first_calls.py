@@ -10,7 +10,7 @@ kernels removes that time. The rule uses the structure of the run, no fitted lim
   the third quartile by three interquartile ranges [Tukey 1977, Exploratory Data Analysis]. Its start-up is the part above
   their median and, of a blocking copy, above the copy's own time. Later calls are those of the same name; if all calls of
   the name are first ones, those of any name. Such a call that launches nothing starts something up only until the first
-  kernel of its process has ended, or where it names code, which may be loaded then.
+  kernel of its process has ended, since it may just be large, or where it names code, streams or events, which have no size.
 - Calls that load code or create contexts are start-up as a whole, whenever they are made.
 """
 
@@ -32,12 +32,12 @@ __all__ = ["startup"]
 #: Tukey's fence for values that are far out, in interquartile ranges beyond the third quartile.
 FAR_OUT = 3.0
 #: Calls by their names: those of CUDA, HIP and HSA; those that load code or create a context; those whose only one may just
-#: be large, since it pins memory or ends something; those that name code; those that copy or set; those that launch work.
+#: be large, since it pins memory or ends something; those that name what has no size; those that copy or set; those that launch work.
 PATTERNS = {
     "of_gpu": r"^_*(cu|hip|hsa_)",
     "loads": r"^(cu|hip)(Init$|CtxCreate|DevicePrimaryCtxRetain|(Module|Library)Load|Link(Create|Add|Complete))|^cudaInitD",
     "may_be_large": r"HostM?Alloc|MallocHost|HostRegister|Free|Destroy|Unload|Unregister|Reset|Finalize",
-    "names_code": r"Func|Kernel|Occupancy|Symbol|Module|Library",
+    "sizeless": r"Stream|Event|Func|Kernel|Occupancy|Symbol|Module|Library",
     "copies": r"Memcpy|Memset",
     "launches": r"Memcpy|Memset|Launch",
 }
@@ -75,7 +75,7 @@ def startup(host: HostCalls, work: DeviceWork, wait: NDArray[np.uint8]) -> Times
     running = works & np.append(kernels if kernels.any() else ~kernels, False)[operation]
     first_end = np.full(int(process.max()) + 1, np.iinfo(np.int64).max)
     np.minimum.at(first_end, process[running], work.operations["end_ns"].to_numpy()[operation[running]])
-    early = works | named["names_code"] | (starts < first_end[process])
+    early = works | named["sizeless"] | (starts < first_end[process])
     later = timed & ~first
     longest = np.full(len(texts), -1)
     np.maximum.at(longest, names.of[later], before[later])
