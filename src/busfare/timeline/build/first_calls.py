@@ -32,7 +32,8 @@ __all__ = ["startup"]
 #: Tukey's fence for values that are far out, in interquartile ranges beyond the third quartile.
 FAR_OUT = 3.0
 #: Calls by their names: those of CUDA, HIP and HSA; those that load code or create a context; those whose only one may just
-#: be large, since it pins memory or ends something; those that name what has no size; those that copy or set; those that launch work.
+#: be large, since it pins memory or ends something; those that name what has no size; those that copy or set; those that
+#: launch work.
 PATTERNS = {
     "of_gpu": r"^_*(cu|hip|hsa_)",
     "loads": r"^(cu|hip)(Init$|CtxCreate|DevicePrimaryCtxRetain|(Module|Library)Load|Link(Create|Add|Complete))|^cudaInitD",
