@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -337,3 +338,29 @@ def test_a_call_that_waits_for_several_messages_is_in_a_single_block(monkeypatch
     monkeypatch.setattr(communication, "BLOCK_ROWS", 10)
     monkeypatch.setattr(communication, "in_blocks", None)
     assert communication.communication(rows, RANKED) == whole
+
+
+@pytest.mark.parametrize("copy_of", ["rank1-copy.json.gz", "rank0 (1).json.gz", "a copy.json.gz"])
+def test_a_copy_of_a_trace_is_left_out_and_the_ranks_are_matched(tmp_path: Path, copy_of: str) -> None:
+    write_ranks(tmp_path, COMPUTE)
+    alone = reported(str(tmp_path))
+    shutil.copy(tmp_path / f"rank{int('rank1' in copy_of)}.json.gz", tmp_path / copy_of)
+    result = reported(str(tmp_path))
+    (left,) = [left for left in result["omissions"] if left["id"] == "copied-traces"]
+    assert left["count"] == 1 and copy_of in left["what"]
+    for key in ("ranks", "collectives", "transfers", "kernels", "straggler", "findings"):
+        assert result[key] == alone[key], key
+    assert result["traces"]["read"] == len(COMPUTE)
+    changed = CliRunner().invoke(app, ["what-if", str(tmp_path), "--no-stragglers", "--json"])
+    answer = json.loads(changed.stdout)
+    assert [rank["rank"] for rank in answer["ranks"]] == [0, 1, 2]
+    assert [left["what"] for left in answer["omissions"] if left["id"] == "copied-traces"] == [left["what"]]
+
+
+def test_equal_ranks_that_state_their_numbers_are_no_copies(tmp_path: Path) -> None:
+    held = [TraceRank(7, 0, 1, 100, 50, 20)]
+    stated = ranks.numbered([(f"rank{n}", n, None, held) for n in range(3)])
+    assert [rank.rank for rank in stated] == [0, 1, 2]
+    assert [rank.path for rank in ranks.numbered([("b copy", None, None, held), ("b", 1, None, held)])] == [
+        "b"
+    ]

@@ -158,10 +158,9 @@ def answer_job_what_if(
     setting: Setting,
     guessed: bool,
     unrecorded_seconds: float | None = None,
-    left_out: Sequence[Omission] = (),
 ) -> WhatIf:
-    """What `changes` make of `job`, each alone and all in the order given, as `answer_what_if`; `left_out`: of the job.
-    Raises InputError where one needs what the traces do not hold.
+    """What `changes` make of `job`, each alone and all in the order given, as `answer_what_if`. Raises InputError where one
+    needs what the traces do not hold.
     """
     cost = None
     if unrecorded_seconds is not None:
@@ -198,7 +197,7 @@ def answer_job_what_if(
         return _ranged(title, state, run, played, ends, reason), played
 
     omissions = [
-        *left_out,
+        *job.left_out,
         *baseline.timeline.omissions,
         *(o for part in job.parts for o in part.timeline.trace.omissions),
     ]
