@@ -80,6 +80,7 @@ class WhatIf(Outcome, tag_field="schema", tag="busfare.what-if/1", kw_only=True)
     model: str
     baseline: Baseline
     changes: list[Outcome]
+    after_earlier: list[Words]  # titles of changes that touch something only after those before them
     range_seconds: list[float]
     critical_path: list[PathPart]
     ranks: list[RankOutcome] | UnsetType = UNSET  # of a job
@@ -138,7 +139,11 @@ def answer_what_if(
         return result, played
 
     omissions = [*trace.omissions, *run.omissions]
-    result, played = _answered(str(trace.path), changes, outcome, baseline, setting, guessed, omissions)
+
+    def adds(before: Sequence[Change], change: Change) -> bool:
+        return change.apply(apply_all(run, before, setting).timeline, setting).count > 0
+
+    result, played = _answered(str(trace.path), changes, outcome, adds, baseline, setting, guessed, omissions)
     changed, seconds = played.timeline, played.makespan_seconds
     del played  # before another is played
     result.range_seconds = _range(changed, seconds)
@@ -203,7 +208,14 @@ def answer_job_what_if(
     ]
     unique = list({(o.id, o.what): o for o in omissions}.values())
     before = _baseline(job.recorded_ns, cost, baseline)
-    result, played = _answered(name, changes, outcome, before, setting, guessed, unique)
+
+    def adds(earlier: Sequence[JobChange], change: JobChange) -> bool:
+        state = unchanged
+        for previous in earlier:
+            state = previous.apply(state)
+        return change.apply(replace(state, scopes={}, of_job=(0, 0))).count > 0
+
+    result, played = _answered(name, changes, outcome, adds, before, setting, guessed, unique)
     first, then = _spans(unchanged, baseline), _spans(state, played)
     result.ranks = [RankOutcome(rank, first.get(rank), then[rank]) for rank in sorted(then)]
     return result
@@ -213,12 +225,15 @@ def _answered(
     name: str,
     changes: Sequence[AnyChange],
     outcome: Callable[[Words, Sequence[AnyChange]], tuple[Outcome, Played]],
+    adds: Callable[[Sequence[AnyChange], AnyChange], bool],
     baseline: Baseline,
     setting: Setting,
     guessed: bool,
     omissions: list[Omission],
 ) -> tuple[WhatIf, Played]:
-    """`outcome`: what some changes make of it, and the run after them."""
+    """`outcome`: what some changes make of it, and the run after them. `adds`: whether a change touches something after
+    those before it.
+    """
     alone = []
     for change in changes:  # what is played is large: no two at once
         together, played = outcome(change.title, [change])
@@ -234,6 +249,11 @@ def _answered(
         model=setting.model,
         baseline=baseline,
         changes=alone,
+        after_earlier=[
+            change.title
+            for at, (change, row) in enumerate(zip(changes, alone, strict=True))
+            if at and not row.touched and adds(changes[:at], change)
+        ],
         **asdict(together),
         range_seconds=[played.makespan_seconds] * 2,
         critical_path=shares,

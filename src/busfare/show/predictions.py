@@ -189,7 +189,11 @@ def what_if_document(result: WhatIf, time_line: TimeLine | None = None) -> Docum
     low, high = result.range_seconds
     if high - low > 0.005 * high:
         notes.append(f"Waits without a recorded cause are kept; without them, {time(low)}.")
-    notes += [f"{row.title}: nothing to change in this trace." for row in result.changes if not row.touched]
+    for row in result.changes:
+        if row.title in result.after_earlier:
+            notes.append(f"{row.title}: changes something only after the changes before it.")
+        elif not row.touched:
+            notes.append(f"{row.title}: nothing to change in this trace.")
     columns = words("run") + numbers("touched", "whole run", "gain", "speedup")
     runs: list[tuple[str, float | Outcome]] = [("recorded", base.recorded_seconds)]
     runs += [("without the recorder's cost", base.replayed_seconds)] if cost else []

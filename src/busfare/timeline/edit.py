@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec
+from typing import Any, Concatenate, NamedTuple, ParamSpec
 
 import numpy as np
 import polars as pl
@@ -67,18 +67,51 @@ class Setting:
         return prices
 
 
+class Scope(NamedTuple):
+    """What changes touch: rows of the trace's operations, and -1 - row of its calls, all once; and their bytes."""
+
+    ids: Times = np.empty(0, np.int64)
+    sizes: Times = np.empty(0, np.int64)
+
+    def joined(self, later: Scope) -> Scope:
+        """What at least one of the two touches."""
+        ids, first = np.unique(np.concatenate([self.ids, later.ids]), return_index=True)
+        return Scope(ids, np.concatenate([self.sizes, later.sizes])[first])
+
+
+def operations_touched(timeline: Timeline, operations: Mask, sized: bool = True) -> Scope:
+    """These operations; shape (operations,). Their bytes count where they are `sized`."""
+    rows = timeline.operations["row"].to_numpy()[operations].astype(np.int64)
+    return Scope(rows, timeline.sizes[operations] if sized else np.zeros(len(rows), np.int64))
+
+
+def calls_touched(timeline: Timeline, calls: Mask) -> Scope:
+    """These calls; shape (calls,)."""
+    ids = -1 - timeline.calls["row"].to_numpy()[calls].astype(np.int64)
+    return Scope(ids, np.zeros(len(ids), np.int64))
+
+
 @dataclass(frozen=True)
 class Applied:
-    """A timeline after a change, how many operations or calls it touched, their bytes, and what it rests on.
+    """A timeline after a change, the operations or calls that it touched, and what it rests on.
 
     `touched`: when, as recorded, something that it touched was under way; None: maybe all the time.
     """
 
     timeline: Timeline
-    count: int
-    bytes: int = 0
+    scope: Scope = field(default_factory=Scope)
     rests_on: list[Words] = field(default_factory=list)
     touched: Union | None = None
+
+    @property
+    def count(self) -> int:
+        """How many operations and calls were touched."""
+        return len(self.scope.ids)
+
+    @property
+    def bytes(self) -> int:
+        """What those carry."""
+        return int(self.scope.sizes.sum())
 
     @property
     def touched_seconds(self) -> float | None:
@@ -88,9 +121,8 @@ class Applied:
     def then(self, later: Applied) -> Applied:
         """A `later` change of the timeline of this one, with what both touched and rest on."""
         rests_on = list(dict.fromkeys([*self.rests_on, *later.rests_on]))
-        sums = self.count + later.count, self.bytes + later.bytes
         touched = either(self.touched, later.touched if later.count else NOTHING)
-        return Applied(later.timeline, *sums, rests_on, touched)
+        return Applied(later.timeline, self.scope.joined(later.scope), rests_on, touched)
 
 
 @dataclass(frozen=True)
@@ -133,11 +165,10 @@ def titled(change: str, pattern: str = "", **figures: Figure) -> Words:
 
 def applied(before: Timeline, after: Timeline, touched: Mask, *rests_on: Words) -> Applied:
     """`after`, made of `before` by touching some of its operations; shape (operations,)."""
-    count, bytes_ = int(touched.sum()), int(before.sizes[touched].sum())
     waits = after.waiting("operation", "given") | waited_for_behind(after)
     shorter = before.columns["call_gap"] - after.columns["call_gap"]
     when = activity(before, touched, before_calls=shorter, still_waiting=waits)
-    return Applied(after, count, bytes_, list(rests_on), when)
+    return Applied(after, operations_touched(before, touched), list(rests_on), when)
 
 
 def taken_out(timeline: Timeline, removed: Mask, *rests_on: Words) -> Applied:

@@ -25,11 +25,13 @@ from busfare.timeline.edit import (
     Change,
     Setting,
     applied,
+    calls_touched,
     change,
     host_slowed,
     nanoseconds_from,
     nanoseconds_of_kernels,
     nanoseconds_on,
+    operations_touched,
     titled,
     with_durations,
     without_operations,
@@ -87,7 +89,7 @@ def kernel_times(
     """Every kernel whose name matches takes `factor` times its time; `ratio`: the rule of RATIOS that says so."""
     chosen = matching(timeline, pattern, timeline.among("kind", "kernel", "graph", "set"), "`kernels`")
     duration = timeline.columns["operation_duration"] * np.where(chosen, factor, 1.0)
-    return Applied(with_durations(timeline, duration), int(chosen.sum()))
+    return Applied(with_durations(timeline, duration), operations_touched(timeline, chosen, sized=False))
 
 
 def _predicted_kernels(to: Node) -> Change:
@@ -95,16 +97,20 @@ def _predicted_kernels(to: Node) -> Change:
 
     def apply(timeline: Timeline, setting: Setting) -> Applied:
         if setting.recorded_on is None:
-            return Applied(timeline, 0)
+            return Applied(timeline)
         try:
             prices = setting.kernel_prices(timeline, to)
         except InputError as error:
-            return Applied(timeline, 0, 0, [statement("assumes.kernels-kept", why=str(error))])
+            return Applied(timeline, rests_on=[statement("assumes.kernels-kept", why=str(error))])
         priced = np.isfinite(prices.seconds)
         times = nanoseconds_of_kernels(timeline.columns["operation_duration"], prices, prices.seconds)
         kept = int((~priced).sum())
         rests_on = [statement("assumes.some-kernels-kept", count=kept)] if kept else []
-        return Applied(with_durations(timeline, times), int(priced.sum()), 0, rests_on)
+        moved = np.zeros(len(times), bool)
+        moved[prices.rows[priced]] = True
+        return Applied(
+            with_durations(timeline, times), operations_touched(timeline, moved, sized=False), rests_on
+        )
 
     return Change("kernels", statement("change.kernels-predicted", node=to.name), apply, to)
 
@@ -117,7 +123,8 @@ def host_times(timeline: Timeline, setting: Setting, factor: float, measured: bo
     """What the host does in calls and between them takes `factor` times its time; its waits are what they wait for.
     `measured`: by measurements on both nodes.
     """
-    return Applied(host_slowed(timeline, factor), timeline.calls.height, 0, [statement("assumes.host-alike")])
+    every_call = calls_touched(timeline, np.ones(timeline.calls.height, bool))
+    return Applied(host_slowed(timeline, factor), every_call, [statement("assumes.host-alike")])
 
 
 def host_ratio(old: Node, new: Node) -> float | None:
@@ -175,7 +182,7 @@ def prefetch(timeline: Timeline, setting: Setting) -> Applied:
     """Migrations become one a kernel, before it, as fast as a prefetch; kernels no longer fault."""
     faults = _faults(timeline)
     if not faults.moved.any():
-        return Applied(timeline, 0)
+        return Applied(timeline)
     faulting = faults.standing > 0
     kernels = faults.kernels[faulting]
     duration = timeline.columns["operation_duration"].astype(np.float64)
