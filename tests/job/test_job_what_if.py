@@ -184,6 +184,13 @@ def test_a_single_rank_overlaps_its_collectives_and_no_more_than_they_take(tmp_p
     baseline = result["baseline"]
     assert baseline["replayed_seconds"] == pytest.approx(baseline["recorded_seconds"], rel=0.01)
     (on_path,) = [part["seconds"] for part in baseline["critical_path"] if part["part"] == "communication"]
+    parts = {part["part"]: part["seconds"] for part in baseline["critical_path"]}
+    assert sum(parts.values()) == pytest.approx(baseline["replayed_seconds"])
+    report = busfare.report(alone)
+    assert on_path == pytest.approx(report.communication.seconds)  # nothing hides it here
+    assert {row.part: row.seconds for row in report.critical_path or ()} == pytest.approx(parts)
+    # Of 100 µs each and, at one of the two of each step, the 1,000 that rank 1 computes longer.
+    assert on_path == pytest.approx(4 * (2 * 100e-6 + 2 * 500e-6), rel=1e-3)
     (change,) = result["changes"]
     assert 0 < change["gain_seconds"] <= on_path
     assert change["low_seconds"] >= baseline["replayed_seconds"] - on_path - 1e-9

@@ -80,7 +80,6 @@ class WhatIf(Outcome, tag_field="schema", tag="busfare.what-if/1", kw_only=True)
     model: str
     baseline: Baseline
     changes: list[Outcome]
-    after_earlier: list[Words]  # titles of changes that touch something only after those before them
     range_seconds: list[float]
     critical_path: list[PathPart]
     ranks: list[RankOutcome] | UnsetType = UNSET  # of a job
@@ -140,10 +139,12 @@ def answer_what_if(
 
     omissions = [*trace.omissions, *run.omissions]
 
-    def adds(before: Sequence[Change], change: Change) -> bool:
-        return change.apply(apply_all(run, before, setting).timeline, setting).count > 0
+    def after_earlier(earlier: Sequence[Change], change: Change) -> Applied:
+        return change.apply(apply_all(run, earlier, setting).timeline, setting)
 
-    result, played = _answered(str(trace.path), changes, outcome, adds, baseline, setting, guessed, omissions)
+    result, played = _answered(
+        str(trace.path), changes, outcome, after_earlier, baseline, setting, guessed, omissions
+    )
     changed, seconds = played.timeline, played.makespan_seconds
     del played  # before another is played
     result.range_seconds = _range(changed, seconds)
@@ -209,13 +210,13 @@ def answer_job_what_if(
     unique = list({(o.id, o.what): o for o in omissions}.values())
     before = _baseline(job.recorded_ns, cost, baseline)
 
-    def adds(earlier: Sequence[JobChange], change: JobChange) -> bool:
+    def after_earlier(earlier: Sequence[JobChange], change: JobChange) -> JobState:
         state = unchanged
         for previous in earlier:
             state = previous.apply(state)
-        return change.apply(replace(state, scopes={}, of_job=(0, 0))).count > 0
+        return change.apply(replace(state, scopes={}, of_job=(0, 0)))
 
-    result, played = _answered(name, changes, outcome, adds, before, setting, guessed, unique)
+    result, played = _answered(name, changes, outcome, after_earlier, before, setting, guessed, unique)
     first, then = _spans(unchanged, baseline), _spans(state, played)
     result.ranks = [RankOutcome(rank, first.get(rank), then[rank]) for rank in sorted(then)]
     return result
@@ -225,18 +226,22 @@ def _answered(
     name: str,
     changes: Sequence[AnyChange],
     outcome: Callable[[Words, Sequence[AnyChange]], tuple[Outcome, Played]],
-    adds: Callable[[Sequence[AnyChange], AnyChange], bool],
+    after_earlier: Callable[[Sequence[AnyChange], AnyChange], Applied | JobState],
     baseline: Baseline,
     setting: Setting,
     guessed: bool,
     omissions: list[Omission],
 ) -> tuple[WhatIf, Played]:
-    """`outcome`: what some changes make of it, and the run after them. `adds`: whether a change touches something after
-    those before it.
+    """`outcome`: what some changes make of it, and the run after them. `after_earlier`: a change applied after
+    others, which may leave it something to touch.
     """
-    alone = []
+    alone: list[Outcome] = []
     for change in changes:  # what is played is large: no two at once
         together, played = outcome(change.title, [change])
+        if alone and not together.touched:
+            added = after_earlier(changes[: len(alone)], change)
+            together.touched, together.bytes = added.count, added.bytes
+            together.rests_on = [statement("assumes.after-earlier")] * (added.count > 0) or together.rests_on
         alone.append(together)
     if len(alone) != 1:
         together, played = outcome(statement("change.all"), changes)
@@ -249,11 +254,6 @@ def _answered(
         model=setting.model,
         baseline=baseline,
         changes=alone,
-        after_earlier=[
-            change.title
-            for at, (change, row) in enumerate(zip(changes, alone, strict=True))
-            if at and not row.touched and adds(changes[:at], change)
-        ],
         **asdict(together),
         range_seconds=[played.makespan_seconds] * 2,
         critical_path=shares,

@@ -21,7 +21,8 @@ from busfare.nodes import FloatArray, Node
 from busfare.questions import ChangeName
 from busfare.statements import Words, statement
 from busfare.timeline import Played, Timeline, play
-from busfare.timeline.edit import Applied, Scope
+from busfare.timeline.edit import Applied
+from busfare.timeline.model import Scope
 from busfare.trace.lanes import Union
 
 NS = 1e-9

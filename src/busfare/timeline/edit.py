@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import wraps
-from typing import Any, Concatenate, NamedTuple, ParamSpec
+from typing import Any, Concatenate, ParamSpec
 
 import numpy as np
 import polars as pl
@@ -23,7 +23,19 @@ from busfare.nodes import FloatArray, Node
 from busfare.questions import ChangeName
 from busfare.statements import Figure, Words, statement
 from busfare.timeline.build.work import before_in, class_of, unit_of
-from busfare.timeline.model import NOTHING, WAIT, Mask, Timeline, Times, activity, either, pageable, staged
+from busfare.timeline.model import (
+    NOTHING,
+    WAIT,
+    Mask,
+    Scope,
+    Timeline,
+    Times,
+    activity,
+    either,
+    operations_touched,
+    pageable,
+    staged,
+)
 from busfare.trace.lanes import Union
 
 Options = ParamSpec("Options")
@@ -65,30 +77,6 @@ class Setting:
         prices = price_kernels(_as_they_are(timeline), trace.launches, self.recorded_on, to, trace.counters)
         self._priced.append((operations, took, to, prices))
         return prices
-
-
-class Scope(NamedTuple):
-    """What changes touch: rows of the trace's operations, and -1 - row of its calls, all once; and their bytes."""
-
-    ids: Times = np.empty(0, np.int64)
-    sizes: Times = np.empty(0, np.int64)
-
-    def joined(self, later: Scope) -> Scope:
-        """What at least one of the two touches."""
-        ids, first = np.unique(np.concatenate([self.ids, later.ids]), return_index=True)
-        return Scope(ids, np.concatenate([self.sizes, later.sizes])[first])
-
-
-def operations_touched(timeline: Timeline, operations: Mask, sized: bool = True) -> Scope:
-    """These operations; shape (operations,). Their bytes count where they are `sized`."""
-    rows = timeline.operations["row"].to_numpy()[operations].astype(np.int64)
-    return Scope(rows, timeline.sizes[operations] if sized else np.zeros(len(rows), np.int64))
-
-
-def calls_touched(timeline: Timeline, calls: Mask) -> Scope:
-    """These calls; shape (calls,)."""
-    ids = -1 - timeline.calls["row"].to_numpy()[calls].astype(np.int64)
-    return Scope(ids, np.zeros(len(ids), np.int64))
 
 
 @dataclass(frozen=True)

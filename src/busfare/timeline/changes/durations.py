@@ -25,18 +25,24 @@ from busfare.timeline.edit import (
     Change,
     Setting,
     applied,
-    calls_touched,
     change,
     host_slowed,
     nanoseconds_from,
     nanoseconds_of_kernels,
     nanoseconds_on,
-    operations_touched,
     titled,
     with_durations,
     without_operations,
 )
-from busfare.timeline.model import Mask, Timeline, Times, activity, matching
+from busfare.timeline.model import (
+    Mask,
+    Timeline,
+    Times,
+    activity,
+    calls_touched,
+    matching,
+    operations_touched,
+)
 from busfare.trace.lanes import Union
 
 __all__ = [

@@ -23,14 +23,22 @@ from busfare.timeline.edit import (
     last_in_group,
     nanoseconds_packed,
     numbered_in,
-    operations_touched,
     packing_nanoseconds,
     taken_out,
     with_durations,
     without_operations,
     without_waits_behind,
 )  # fmt: skip
-from busfare.timeline.model import STAGED_ABOVE_BYTES, WAIT, Mask, Timeline, Times, activity, pageable
+from busfare.timeline.model import (
+    STAGED_ABOVE_BYTES,
+    WAIT,
+    Mask,
+    Timeline,
+    Times,
+    activity,
+    operations_touched,
+    pageable,
+)
 from busfare.trace.totals import union_of
 from busfare.trace.words import NONE
 
