@@ -74,7 +74,7 @@ class Setting:
         if self.recorded_on is None:
             raise InputError(f"{timeline.trace.path}: the trace names no GPU that busfare knows")
         trace = timeline.trace
-        prices = price_kernels(_as_they_are(timeline), trace.launches, self.recorded_on, to, trace.counters)
+        prices = price_kernels(with_times(timeline), trace.launches, self.recorded_on, to, trace.counters)
         self._priced.append((operations, took, to, prices))
         return prices
 
@@ -136,9 +136,8 @@ def change(
     def of(apply: Callable[Concatenate[Timeline, Setting, Options], Applied]) -> Callable[Options, Change]:
         @wraps(apply)
         def made(*args: Options.args, **kwargs: Options.kwargs) -> Change:
-            return Change(
-                kind, title(*args, **kwargs), lambda run, setting: apply(run, setting, *args, **kwargs)
-            )
+            named = title(*args, **kwargs)
+            return Change(kind, named, lambda run, setting: apply(run, setting, *args, **kwargs))
 
         return made
 
@@ -283,10 +282,9 @@ def gaps_without(timeline: Timeline, gone: Mask) -> Times:
 
 def without_waits(timeline: Timeline, calls: Mask, call_ns: Times | int) -> Timeline:
     """These calls return after `call_ns` without waiting (0: they are gone); shape (calls,)."""
-    columns = timeline.columns
     return timeline.with_columns(
-        call_wait=np.where(calls, WAIT["none"], columns["call_wait"]).astype(np.uint8),
-        call_own=np.where(calls, call_ns, columns["call_own"]).astype(np.int64),
+        call_wait=np.where(calls, WAIT["none"], timeline.columns["call_wait"]).astype(np.uint8),
+        call_own=np.where(calls, call_ns, timeline.columns["call_own"]).astype(np.int64),
     )
 
 
@@ -347,33 +345,16 @@ def numbered_in(groups: NDArray[Any], begins: Mask) -> Times:
 
 def usual_call_ns(timeline: Timeline, pattern: str) -> int:
     """The median host time of calls of such a name that wait for nothing and stage nothing, or the usual one."""
-    free = (
-        ~timeline.waiting() & timeline.calls_named(pattern) & ~timeline.calls_of(staged(timeline.operations))
-    )
+    staging = timeline.calls_of(staged(timeline.operations))
+    free = timeline.calls_named(pattern) & ~timeline.waiting() & ~staging
     call_ns = timeline.columns["call_own"][free]
     return int(np.median(call_ns)) if len(call_ns) else LAUNCH_CALL_NS
 
 
-def _as_they_are(timeline: Timeline) -> pl.DataFrame:
+def with_times(timeline: Timeline) -> pl.DataFrame:
     """The operations with the times that they have in this timeline."""
     duration = pl.Series(timeline.columns["operation_duration"])
     return timeline.operations.with_columns(end_ns=pl.col("start_ns") + duration)
-
-
-def nanoseconds_on(timeline: Timeline, recorded_on: Node, to: Node, model: str) -> FloatArray:
-    """What every operation takes on `to`; its own time where `model` has no price. Shape (operations,)."""
-    operations = _as_they_are(timeline)
-    predicted = cost.model(model, recorded_on=recorded_on).seconds(operations, to) * 1e9
-    transfer = operations["kind"].is_in(["copy", "migration"]).to_numpy()
-    kept = timeline.columns["operation_duration"].astype(np.float64)
-    return np.where(transfer & np.isfinite(predicted), predicted, kept)
-
-
-def nanoseconds_of_kernels(times: FloatArray, prices: KernelPrices, seconds: FloatArray) -> FloatArray:
-    """The times of all operations with those of kernels as in `seconds`, where they are known. Shape (operations,)."""
-    changed = times.astype(np.float64)
-    changed[prices.rows] = np.where(np.isfinite(seconds), seconds * 1e9, changed[prices.rows])
-    return changed
 
 
 def nanoseconds_from(memory: str, operations: pl.DataFrame, node: Node | None) -> FloatArray:

@@ -14,6 +14,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from busfare import cost
+from busfare.cost.kernels.price import KernelPrices
 from busfare.errors import InputError
 from busfare.nodes import FloatArray, Node
 from busfare.questions import HostRule, KernelRule, Scaled
@@ -28,10 +30,9 @@ from busfare.timeline.edit import (
     change,
     host_slowed,
     nanoseconds_from,
-    nanoseconds_of_kernels,
-    nanoseconds_on,
     titled,
     with_durations,
+    with_times,
     without_operations,
 )
 from busfare.timeline.model import (
@@ -47,7 +48,7 @@ from busfare.trace.lanes import Union
 
 __all__ = [
     "RATIOS", "copy_speed", "host_changes", "host_ratio", "host_times", "kernel_changes", "kernel_times", "kernels_held",
-    "on_node", "prefetch",
+    "nanoseconds_of_kernels", "on_node", "prefetch",
 ]  # fmt: skip
 
 #: Rules for kernel times that compare two nodes: a rate of the GPU.
@@ -65,12 +66,13 @@ def on_node(node: Node) -> Change:
                 f"{timeline.trace.path}: the trace does not name a GPU that busfare knows; name its node "
                 "with `recorded_on` NODE"
             )
-        duration = nanoseconds_on(timeline, setting.recorded_on, node, setting.model)
+        kept, moved = timeline.columns["operation_duration"], timeline.among("kind", "copy", "migration")
+        model = cost.model(setting.model, recorded_on=setting.recorded_on)
+        priced = model.seconds(with_times(timeline), node) * 1e9
+        duration = np.where(moved & np.isfinite(priced), priced, kept)  # without a price its own time
         changed = with_durations(timeline, kernels_held(timeline, duration))
         changed = replace(changed, node=node, links=shared_links(timeline.operations, node))
-        return applied(
-            timeline, changed, timeline.among("kind", "copy", "migration"), statement("assumes.host-kept")
-        )
+        return applied(timeline, changed, moved, statement("assumes.host-kept"))
 
     return Change("node", statement("change.on-node", node=node.name), apply, node)
 
@@ -131,6 +133,13 @@ def host_times(timeline: Timeline, setting: Setting, factor: float, measured: bo
     """
     every_call = calls_touched(timeline, np.ones(timeline.calls.height, bool))
     return Applied(host_slowed(timeline, factor), every_call, [statement("assumes.host-alike")])
+
+
+def nanoseconds_of_kernels(times: FloatArray, prices: KernelPrices, seconds: FloatArray) -> FloatArray:
+    """The times of all operations with those of kernels as in `seconds`, where they are known. Shape (operations,)."""
+    changed = times.astype(np.float64)
+    changed[prices.rows] = np.where(np.isfinite(seconds), seconds * 1e9, changed[prices.rows])
+    return changed
 
 
 def host_ratio(old: Node, new: Node) -> float | None:
