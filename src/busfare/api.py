@@ -220,8 +220,8 @@ def what_if(trace: Source, *, fingerprints: Source | None = None, **changes: Any
     setting, guessed = Setting(here, question.model), recorded_on is None
     if of_job:
         job = job_timeline(runs, here, [run.path for run in runs], some)
-        wanted, left_out = job_changes_of(question, job, setting), [some.left_out] if some else []
-        of_all = answer_job_what_if(job, str(where), wanted, setting, guessed, question.unrecorded, left_out)
+        wanted = job_changes_of(question, job, setting)
+        of_all = answer_job_what_if(job, str(where), wanted, setting, guessed, question.unrecorded)
         return answer(WhatIf, of_all, lambda _: predictions.what_if_document(of_all))
     result, changed = answer_what_if(
         runs[0], changes_of(question, here), setting, guessed, question.unrecorded

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,10 @@ from click.testing import CliRunner
 
 from busfare.cli import app
 from busfare.jobs import communication, ranks
+from busfare.jobs.partial import partial_of
 from busfare.jobs.ranks import MOMENTS, ROWS, Rank, TraceRank
+from busfare.jobs.reduce import Job
+from busfare.jobs.stragglers import Straggler
 from busfare.trace import read
 from busfare.trace.tables import conform
 from tests.job.kineto_job import ranged, write_ranks, write_trace
@@ -130,17 +134,8 @@ def test_waiting_for_a_recording_that_begins_later_is_set_apart(tmp_path: Path) 
     """Rank 2 does 5 ms later what all do, so that the others wait 5 ms at the first collective, and for rank 1 at others."""
     compute = [[1000.0, 1000.0, 1000.0], [1000.0, 1700.0, 1700.0], [1000.0, 1000.0, 1000.0]]
     write_ranks(tmp_path, compute)
-    late = 5000.0
     for rank in (0, 1):
-        path = tmp_path / f"rank{rank}.json.gz"
-        trace = json.loads(gzip.decompress(path.read_bytes()))
-        first = min(event["ts"] for event in trace["traceEvents"] if "nccl" in event["name"])
-        for event in trace["traceEvents"]:
-            if event["ts"] < first:  # the first collective begins earlier, and ends when it did
-                event["ts"] -= late
-            elif event["ts"] == first:
-                event["ts"], event["dur"] = first - late, event["dur"] + late
-        path.write_bytes(gzip.compress(json.dumps(trace).encode()))
+        recorded_earlier(tmp_path / f"rank{rank}.json.gz", 5000.0)
     result = reported(str(tmp_path))
     recording = {times["rank"]: times["recording_wait_seconds"] for times in result["ranks"]}
     assert recording == pytest.approx({0: 5e-3, 1: 5e-3, 2: 0.0}, abs=2e-6)
@@ -156,6 +151,53 @@ def test_waiting_for_a_recording_that_begins_later_is_set_apart(tmp_path: Path) 
     shown = CliRunner().invoke(app, ["report", str(tmp_path)], standalone_mode=False).output
     assert "Rank 1 arrived last because of its own work at 2 of 3 collectives" in " ".join(shown.split())
     assert "waited another 10 ms at their first collectives" in " ".join(shown.split())
+
+
+def straggler_of(folder: Path) -> tuple[communication.Communication, Straggler | None]:
+    """Of a job of the traces in `folder`, by what `report` reads, without replays."""
+    job = Job()
+    for path in sorted(folder.iterdir()):
+        job.add(str(path), partial_of(read(path), path, of_many=True))
+    together = job.communication()
+    return together, together.straggler
+
+
+@pytest.mark.parametrize("size", [2, 8, 64])
+@pytest.mark.parametrize("noise", [0.0, 0.01])
+def test_a_straggler_is_named_only_where_its_work_is_longer(tmp_path: Path, size: int, noise: float) -> None:
+    """Equal ranks; one that computes 15 % longer; one whose recording begins 8 ms later."""
+    compute = 1000 * np.random.default_rng(size).normal(1.0, noise, (size, 8))
+    write_ranks(tmp_path / "equal", compute.tolist())
+    assert straggler_of(tmp_path / "equal")[1] is None
+
+    slow = size // 2
+    compute[slow] *= 1.15
+    write_ranks(tmp_path / "slow", compute.tolist())
+    _, straggler = straggler_of(tmp_path / "slow")
+    assert straggler is not None and (straggler.rank, straggler.count, straggler.of) == (slow, 8, 8)
+    assert straggler.work_seconds / straggler.median_seconds == pytest.approx(1.15, abs=0.02)
+
+    compute[slow] /= 1.15
+    write_ranks(tmp_path / "later", compute.tolist())
+    for rank in set(range(size)) - {slow}:
+        recorded_earlier(tmp_path / "later" / f"rank{rank}.json.gz", 8000.0)
+    together, straggler = straggler_of(tmp_path / "later")
+    assert straggler is None
+    recording = {times.rank: times.recording_wait_seconds for times in together.ranks}
+    assert recording.pop(slow) == 0.0
+    assert [*recording.values()] == pytest.approx([8e-3] * (size - 1), abs=0.1e-3)
+
+
+def recorded_earlier(path: Path, us: float) -> None:
+    """All up to the first collective of a trace happens `us` earlier; that begins so much earlier, and ends when it did."""
+    trace = json.loads(gzip.decompress(path.read_bytes()))
+    first = min(event["ts"] for event in trace["traceEvents"] if "nccl" in event["name"])
+    for event in trace["traceEvents"]:
+        if event["ts"] < first:
+            event["ts"] -= us
+        elif event["ts"] == first:
+            event["ts"], event["dur"] = first - us, event["dur"] + us
+    path.write_bytes(gzip.compress(json.dumps(trace).encode()))
 
 
 def test_nobody_is_named_where_no_work_explains_who_comes_last(tmp_path: Path) -> None:
@@ -337,3 +379,29 @@ def test_a_call_that_waits_for_several_messages_is_in_a_single_block(monkeypatch
     monkeypatch.setattr(communication, "BLOCK_ROWS", 10)
     monkeypatch.setattr(communication, "in_blocks", None)
     assert communication.communication(rows, RANKED) == whole
+
+
+@pytest.mark.parametrize("copy_of", ["rank1-copy.json.gz", "rank0 (1).json.gz", "a copy.json.gz"])
+def test_a_copy_of_a_trace_is_left_out_and_the_ranks_are_matched(tmp_path: Path, copy_of: str) -> None:
+    write_ranks(tmp_path, COMPUTE)
+    alone = reported(str(tmp_path))
+    shutil.copy(tmp_path / f"rank{int('rank1' in copy_of)}.json.gz", tmp_path / copy_of)
+    result = reported(str(tmp_path))
+    (left,) = [left for left in result["omissions"] if left["id"] == "copied-traces"]
+    assert left["count"] == 1 and copy_of in left["what"]
+    for key in ("ranks", "collectives", "transfers", "kernels", "straggler", "findings"):
+        assert result[key] == alone[key], key
+    assert result["traces"]["read"] == len(COMPUTE)
+    changed = CliRunner().invoke(app, ["what-if", str(tmp_path), "--no-stragglers", "--json"])
+    answer = json.loads(changed.stdout)
+    assert [rank["rank"] for rank in answer["ranks"]] == [0, 1, 2]
+    assert [left["what"] for left in answer["omissions"] if left["id"] == "copied-traces"] == [left["what"]]
+
+
+def test_equal_ranks_that_state_their_numbers_are_no_copies(tmp_path: Path) -> None:
+    held = [TraceRank(7, 0, 1, 100, 50, 20)]
+    stated = ranks.numbered([(f"rank{n}", n, None, held) for n in range(3)])
+    assert [rank.rank for rank in stated] == [0, 1, 2]
+    assert [rank.path for rank in ranks.numbered([("b copy", None, None, held), ("b", 1, None, held)])] == [
+        "b"
+    ]

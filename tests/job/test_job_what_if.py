@@ -16,6 +16,7 @@ import polars as pl
 import pytest
 from click.testing import CliRunner
 
+import busfare
 from busfare.cli import app
 from busfare.cost.collectives import Fabric, price_collectives
 from busfare.cost.kernels.limits import limits_of
@@ -53,6 +54,13 @@ def test_a_change_to_a_rank_counts_as_far_as_its_peers_wait_for_it(tmp_path: Pat
     nothing = changed(tmp_path / "before", "--rank", "1", "--remove", "h2d")
     assert nothing["changes"][0]["touched"] == 0 and nothing["speedup"] == pytest.approx(1.0)
     assert {rank["rank"] for rank in result["ranks"]} == {0, 1, 2}
+
+
+def test_what_several_changes_touch_counts_once(tmp_path: Path) -> None:
+    write_ranks(tmp_path, COMPUTE, copy_us=800.0, copied_on=(0, 1))
+    result = busfare.what_if(tmp_path, pin=True, copy_speed=2.0, overlap_collectives=True)
+    assert [row.touched for row in result.changes] == [6, 6, 9]
+    assert (result.touched, result.bytes) == (6 + 9, 6 << 20)
 
 
 def test_a_trace_of_another_time_is_no_rank_of_the_job(tmp_path: Path) -> None:
@@ -176,6 +184,13 @@ def test_a_single_rank_overlaps_its_collectives_and_no_more_than_they_take(tmp_p
     baseline = result["baseline"]
     assert baseline["replayed_seconds"] == pytest.approx(baseline["recorded_seconds"], rel=0.01)
     (on_path,) = [part["seconds"] for part in baseline["critical_path"] if part["part"] == "communication"]
+    parts = {part["part"]: part["seconds"] for part in baseline["critical_path"]}
+    assert sum(parts.values()) == pytest.approx(baseline["replayed_seconds"])
+    report = busfare.report(alone)
+    assert on_path == pytest.approx(report.communication.seconds)  # nothing hides it here
+    assert {row.part: row.seconds for row in report.critical_path or ()} == pytest.approx(parts)
+    # Of 100 µs each and, at one of the two of each step, the 1,000 that rank 1 computes longer.
+    assert on_path == pytest.approx(4 * (2 * 100e-6 + 2 * 500e-6), rel=1e-3)
     (change,) = result["changes"]
     assert 0 < change["gain_seconds"] <= on_path
     assert change["low_seconds"] >= baseline["replayed_seconds"] - on_path - 1e-9

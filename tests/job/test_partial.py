@@ -137,8 +137,8 @@ def test_a_trace_without_a_free_rank_gets_what_is_left() -> None:
     ranks = numbered(
         [
             ("a", 2, None, single),
-            ("b", 2, None, single),
-            ("c", None, None, single),
+            ("b", 2, None, [TraceRank(8, 0, 0, 1, 1, 0)]),
+            ("c", None, None, [TraceRank(9, 0, 0, 1, 1, 0)]),
             ("d", 0, None, [held(None, 1), held(3, 2)]),
         ]
     )

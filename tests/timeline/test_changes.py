@@ -8,8 +8,11 @@ import numpy as np
 import polars as pl
 import pytest
 
+from busfare.answers.what_if import WhatIf, answer_what_if
 from busfare.errors import InputError
 from busfare.nodes import load_node
+from busfare.show.predictions import what_if_document
+from busfare.show.terminal import render
 from busfare.show.words import text
 from busfare.timeline import critical_path_shares, play, timeline
 from busfare.timeline.changes import Change, Setting, apply_all
@@ -64,6 +67,35 @@ def test_when_a_change_touches_something() -> None:
     together = touched(pin(), batch(64 << 10))
     assert together is not None and together[0][:2] == [0, 20_000_000] and together[1][0] == 16_015_000
     assert touched(host_times(2.0)) is None
+
+
+def shown_of(result: WhatIf) -> str:
+    return " ".join(str(line) for line in render(what_if_document(result), 200))
+
+
+def test_what_several_changes_touch_counts_once() -> None:
+    """Twelve blocking copies: pinned, they can be asynchronous, too; they stay twelve copies."""
+    starts = [20_000.0 * number for number in range(12)]
+    copies = [
+        made(copy(at + 10, at + 16_010, MIB, memory="pageable"), at, at + 16_015, "cudaMemcpy", "operation")
+        for at in starts
+    ]
+    kernels = [made(kernel(at + 16_030, at + 19_000), at + 16_020, at + 16_025) for at in starts]
+    recorded = run(*[row for pair in zip(copies, kernels, strict=True) for row in pair])
+    changes = [pin(), without_waiting()]
+    result, _ = answer_what_if(recorded, changes, HERE, False)
+    assert [row.touched for row in result.changes] == [12, 12]
+    assert (result.touched, result.bytes) == (12, 12 * MIB)
+    assert result.changes[1].gain_seconds == 0
+    shown = shown_of(result)
+    assert "changes something only after the changes before it" in shown
+    assert "nothing to change" not in shown
+    # Without copies of pageable memory nothing is left to add, and kernels count beside copies.
+    result, _ = answer_what_if(recorded, [without_waiting(), kernel_times(0.5)], HERE, False)
+    assert (result.touched, result.bytes) == (12, 0)
+    assert "copy asynchronously: nothing to change" in shown_of(result)
+    result, _ = answer_what_if(recorded, [pin(), kernel_times(0.5), remove("h2d")], HERE, False)
+    assert (result.touched, result.bytes) == (24, 12 * MIB)
 
 
 def test_pinning_lets_an_asynchronous_copy_run_while_the_host_goes_on() -> None:

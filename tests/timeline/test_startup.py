@@ -107,20 +107,31 @@ def test_a_call_that_waits_for_the_gpu_starts_nothing_up() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "expected_us"),
+    ("name", "before_us", "behind_us"),
     [
-        ("cudaMalloc", 899.0),
-        ("cudaMallocHost", 0.0),
-        ("cudaFree", 0.0),
-        ("cuLibraryLoadData", 900.0),
-        ("MPI_Barrier", 0.0),
+        ("cudaMalloc", 899.0, 0.0),
+        ("cudaStreamCreate", 899.0, 899.0),
+        ("cudaFuncSetAttribute", 899.0, 899.0),
+        ("cudaMallocHost", 0.0, 0.0),
+        ("cudaFree", 0.0, 0.0),
+        ("cuLibraryLoadData", 900.0, 900.0),
+        ("MPI_Barrier", 0.0, 0.0),
     ],
 )
-def test_what_is_called_once(name: str, expected_us: float) -> None:
-    """Among calls of 5 µs: it starts something up, unless it may just pin or free much; what loads code always does."""
-    rows = launches("a", 0, 10)
-    once = call(1_000, 1_900, name, "device" if name == "cudaFree" else "none")
-    assert sum(microseconds(run(*rows, once))) == pytest.approx(expected_us, abs=10)
+def test_what_is_called_once(name: str, before_us: float, behind_us: float) -> None:
+    """Among calls of 5 µs: it starts something up before the first kernel, unless it may just pin or free much; what loads
+    code always does.
+    """
+    for at_us, expected_us in ((0, before_us), (12_000, behind_us)):
+        once = call(at_us, at_us + 900, name, "device" if name == "cudaFree" else "none")
+        started = sum(microseconds(run(once, *launches("a", 1_000, 10))))
+        assert started == pytest.approx(expected_us, abs=10), at_us
+
+
+def test_a_single_allocation_among_copies_is_startup_before_they_ran() -> None:
+    for at_us, expected_us in ((0, 4_970), (90_000, 0)):
+        alone = call(at_us, at_us + 5_000, "cudaMalloc")
+        assert sum(microseconds(run(alone, *copies(6_000, 12)))) == pytest.approx(expected_us, abs=30)
 
 
 def test_calls_that_wait_for_the_first_call_pay_for_it_too() -> None:

@@ -309,7 +309,7 @@ def test_graph_nodes_share_the_correlation_of_their_launch(tmp_path: Path) -> No
     events = [call("cudaGraphLaunch", 0, 5, 1)]
     events += [kernel(f"node {n}", 10 * n, 5, 1, **{"graph node id": n}) for n in (0, 1, 2)]  # 0 is no number
     trace = written(events, tmp_path)
-    assert trace.operations.select("correlation", "graph_node").rows() == [(1, 1), (1, 1), (1, 2)]
+    assert trace.operations.select("correlation", "graph_node").rows() == [(1, -1), (1, 1), (1, 2)]
     assert omitted(trace) == {"graph-nodes": 3}
 
 
@@ -318,7 +318,7 @@ def test_graph_nodes_without_numbers_are_recognised_by_their_launch(launch: str,
     events = [call(launch, 0, 5, 1), call("cudaLaunchKernel", 6, 1, 2), kernel("alone", 90, 5, 2)]
     events += [kernel(f"node {n}", 10 + 10 * n, 5, 1) for n in range(3)]
     trace = written(events, tmp_path)
-    assert trace.operations["graph_node"].to_list() == [1, 2, 3, None]
+    assert trace.operations["graph_node"].to_list() == [-1, -2, -3, None]
     assert omitted(trace) == {"graph-nodes": 3}
 
 

@@ -84,7 +84,7 @@ def test_kernels_inside_a_graph_launch_are_its_nodes(tmp_path: Path) -> None:
     run.kernel("first", 1620, 1630, 20)
     run.kernel("second", 1630, 1640, 20)
     trace = written(tmp_path, run)
-    assert trace.operations["graph_node"].to_list() == [None, None, None, 1, 2]
+    assert trace.operations["graph_node"].to_list() == [None, None, None, -1, -2]
     assert omitted(trace)["graph-nodes"] == 2
 
 

@@ -350,6 +350,57 @@ def test_a_copy_that_a_graph_lists_a_second_time_is_left_out() -> None:
     assert omitted(trace)["listed-twice"] == 1 and "impossible-rates" not in omitted(trace)
 
 
+def node_of(row: dict[str, object], node: int | None, **more: object) -> dict[str, object]:
+    return row | {"graph_node": node} | more
+
+
+SIZE = 100 << 20
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        # Half of what the memory carries: by the node, wherever and in which order the rows stand.
+        [node_of(copied(0, 90_000, SIZE), 5), node_of(copied(95_000, 30_000, SIZE), 5)],
+        [node_of(copied(0, 30_000, SIZE), 5), node_of(copied(31_000, 90_000, SIZE), 5, stream=8)],
+        # Half of the link: two at once in one stream, of a graph without numbers, of a call, and of no call.
+        [node_of(copied(0, 90_000, SIZE, 1, "h2d"), -1), node_of(copied(10_000, 70_000, SIZE, 1, "h2d"), -2)],
+        [copied(0, 90_000, SIZE, 1, "h2d"), copied(0, 90_000, SIZE, 1, "h2d")],
+        [copied(0, 90_000, SIZE, None, "h2d"), copied(0, 90_000, SIZE, None, "h2d")],
+    ],
+)
+def test_a_copy_listed_twice_at_a_possible_rate_is_left_out(rows: list[dict[str, object]]) -> None:
+    kernels = [operation(200_000, 300_000, correlation=1, graph_node=9, stream=7)]
+    trace = trace_of([*rows, *kernels])
+    kept = trace.operations.filter(kind="copy")
+    assert (kept["end_ns"] - kept["start_ns"]).to_list() == [90_000]
+    assert omitted(trace)["listed-twice"] == 1
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        # Two nodes of a graph; two launches of it; pieces of a copy; two streams; time stamps that are rounded.
+        [node_of(copied(0, 90_000, SIZE), 5), node_of(copied(10_000, 90_000, SIZE), 6)],
+        [node_of(copied(0, 90_000, SIZE), 5), node_of(copied(95_000, 90_000, SIZE, 2), 5)],
+        [copied(0, 90_000, SIZE), copied(90_000, 90_000, SIZE)],
+        [copied(0, 90_000, SIZE), copied(0, 90_000, SIZE) | {"stream": 8}],
+        [copied(0, 90_000, SIZE), copied(89_000, 90_000, SIZE)],
+        # A loop runs the kernels of its nodes again, too.
+        [
+            *[node_of(copied(n * 200_000, 90_000, SIZE), 5) for n in range(2)],
+            *[
+                operation(n * 200_000 + 95_000, n * 200_000 + 99_000, correlation=1, graph_node=6)
+                for n in range(2)
+            ],
+        ],
+    ],
+)
+def test_copies_that_are_alike_stay_where_they_can_be_two(rows: list[dict[str, object]]) -> None:
+    trace = trace_of(rows)
+    assert trace.operations.height == len(rows) and "listed-twice" not in omitted(trace)
+
+
 def test_a_copy_that_is_faster_than_any_memory_has_no_size() -> None:
     trace = trace_of(
         [copied(0, 4600, 1 << 29), copied(5000, 30_000, 1 << 29, 2, "h2d"), copied(9000, 0, 64, 3)]

@@ -158,7 +158,7 @@ def test_graphs_are_seen_whole_or_node_by_node(tmp_path: Path) -> None:
     ])  # fmt: skip
     trace = read_planes(tmp_path, gpu, host)
     assert trace.operations.select("kind", "graph_node").rows() == [
-        ("kernel", 1), ("kernel", 2), ("kernel", 77), ("graph", None),
+        ("kernel", -1), ("kernel", -2), ("kernel", 77), ("graph", None),
     ]  # fmt: skip
     assert trace.calls["name"].unique().to_list() == ["cuGraphLaunch"]
     assert omitted(trace) == {"graph-nodes", "opaque-graphs"}

@@ -126,7 +126,7 @@ class Trials:
         """The run after all of it. Where the last change finds nothing to do, the gain is that of the others alone, and none
         here. Raises InputError as they do.
         """
-        done = all_done = Applied(self.run, 0, touched=NOTHING)
+        done = all_done = Applied(self.run, touched=NOTHING)
         for change in changes_of(question, None):
             done = self._pinned if change.kind == "pin" else change.apply(done.timeline, self._setting)
             all_done = all_done.then(done)

@@ -19,6 +19,7 @@ from busfare.jobs.communication import Clock, Collective, Left, RankTimes
 from busfare.jobs.model import JobTimeline
 from busfare.jobs.partial import COUNTED, PATH, SIZES, LinkTraffic, Moved
 from busfare.jobs.parts import MOST_OPERATIONS, MOST_TRACES, SOME_OPERATIONS
+from busfare.jobs.ranks import copies_left_out
 from busfare.jobs.reduce import FIGURES, NS, Job, LinkHealth, Spreading, Valued, spread
 from busfare.jobs.stragglers import Straggler
 from busfare.jobs.timeline import deciding, job_timeline
@@ -197,6 +198,9 @@ def of_whole_job(result: JobReport, recorded_on: Node | None) -> tuple[JobReport
 
 def _left_out(job: Job, ranked: int, ranks: int) -> Iterator[Left]:
     """What the job's report does not tell, then what its traces do not."""
+    if job.copies:
+        copied = copies_left_out(job.copies)
+        yield Left(copied.id, copied.count, None, copied.what)
     idle = len(job.idle) if job.working else 0
     files = [len(job.failures), job.foreign, job.duplicates]
     traces = [idle, job.traces - ranked - len(job.several), ranked - ranks, job.guessed]

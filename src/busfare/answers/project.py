@@ -25,8 +25,8 @@ from busfare.questions import HostRule, KernelRule
 from busfare.statements import Words, statement
 from busfare.timeline import Played, Timeline, play, timeline
 from busfare.timeline.changes import Change, Setting
-from busfare.timeline.changes.durations import host_changes, kernel_changes, on_node
-from busfare.timeline.edit import nanoseconds_of_kernels, with_durations
+from busfare.timeline.changes.durations import host_changes, kernel_changes, nanoseconds_of_kernels, on_node
+from busfare.timeline.edit import with_durations
 from busfare.trace import Trace
 from busfare.trace.lanes import is_transfer
 from busfare.trace.readers import record_again

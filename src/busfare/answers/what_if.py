@@ -138,7 +138,13 @@ def answer_what_if(
         return result, played
 
     omissions = [*trace.omissions, *run.omissions]
-    result, played = _answered(str(trace.path), changes, outcome, baseline, setting, guessed, omissions)
+
+    def after_earlier(earlier: Sequence[Change], change: Change) -> Applied:
+        return change.apply(apply_all(run, earlier, setting).timeline, setting)
+
+    result, played = _answered(
+        str(trace.path), changes, outcome, after_earlier, baseline, setting, guessed, omissions
+    )
     changed, seconds = played.timeline, played.makespan_seconds
     del played  # before another is played
     result.range_seconds = _range(changed, seconds)
@@ -158,10 +164,9 @@ def answer_job_what_if(
     setting: Setting,
     guessed: bool,
     unrecorded_seconds: float | None = None,
-    left_out: Sequence[Omission] = (),
 ) -> WhatIf:
-    """What `changes` make of `job`, each alone and all in the order given, as `answer_what_if`; `left_out`: of the job.
-    Raises InputError where one needs what the traces do not hold.
+    """What `changes` make of `job`, each alone and all in the order given, as `answer_what_if`. Raises InputError where one
+    needs what the traces do not hold.
     """
     cost = None
     if unrecorded_seconds is not None:
@@ -198,13 +203,20 @@ def answer_job_what_if(
         return _ranged(title, state, run, played, ends, reason), played
 
     omissions = [
-        *left_out,
+        *job.left_out,
         *baseline.timeline.omissions,
         *(o for part in job.parts for o in part.timeline.trace.omissions),
     ]
     unique = list({(o.id, o.what): o for o in omissions}.values())
     before = _baseline(job.recorded_ns, cost, baseline)
-    result, played = _answered(name, changes, outcome, before, setting, guessed, unique)
+
+    def after_earlier(earlier: Sequence[JobChange], change: JobChange) -> JobState:
+        state = unchanged
+        for previous in earlier:
+            state = previous.apply(state)
+        return change.apply(replace(state, scopes={}, of_job=(0, 0)))
+
+    result, played = _answered(name, changes, outcome, after_earlier, before, setting, guessed, unique)
     first, then = _spans(unchanged, baseline), _spans(state, played)
     result.ranks = [RankOutcome(rank, first.get(rank), then[rank]) for rank in sorted(then)]
     return result
@@ -214,15 +226,22 @@ def _answered(
     name: str,
     changes: Sequence[AnyChange],
     outcome: Callable[[Words, Sequence[AnyChange]], tuple[Outcome, Played]],
+    after_earlier: Callable[[Sequence[AnyChange], AnyChange], Applied | JobState],
     baseline: Baseline,
     setting: Setting,
     guessed: bool,
     omissions: list[Omission],
 ) -> tuple[WhatIf, Played]:
-    """`outcome`: what some changes make of it, and the run after them."""
-    alone = []
+    """`outcome`: what some changes make of it, and the run after them. `after_earlier`: a change applied after
+    others, which may leave it something to touch.
+    """
+    alone: list[Outcome] = []
     for change in changes:  # what is played is large: no two at once
         together, played = outcome(change.title, [change])
+        if alone and not together.touched:
+            added = after_earlier(changes[: len(alone)], change)
+            together.touched, together.bytes = added.count, added.bytes
+            together.rests_on = [statement("assumes.after-earlier")] * (added.count > 0) or together.rests_on
         alone.append(together)
     if len(alone) != 1:
         together, played = outcome(statement("change.all"), changes)

@@ -43,7 +43,7 @@ def on_ranks(change: Change, setting: Setting, ranks: Sequence[int] | None) -> J
                 unmatched = error
             else:
                 matched, timelines[number] = True, applied.timeline
-                done = done.touched(applied.count, *applied.rests_on, bytes=applied.bytes)
+                done = done.within(number, applied)
         if unmatched and not matched:
             raise unmatched
         done = replace(done, timelines=timelines)

@@ -17,6 +17,7 @@ from busfare.timeline.build.links import alone, link_columns, shared_links
 from busfare.timeline.build.work import before_in
 from busfare.timeline.engine import core_columns
 from busfare.timeline.model import ACT, NON_BLOCKING, WAIT, Columns, SharedLinks, Timeline, Times, typed
+from busfare.trace import Omission
 from busfare.trace.tables import CALLS
 
 Rows = NDArray[np.int64]
@@ -53,7 +54,7 @@ class JobTimeline:
     when. `transfer_ns`: what each member's transfer takes, shape (members,). `starts_ns`: of each part, when it begins;
     `bases_ns`: what is added to times of its trace to have those of members, before their clocks were aligned.
     `places`: where each part runs; `links`: what copies share there. `size`: the ranks of the whole job, of which these may
-    be some; `stands_for`: how many like it each part stands for, shape (parts,).
+    be some; `stands_for`: how many like it each part stands for, shape (parts,). `left_out`: traces that are not there.
     """
 
     ranks: list[Rank]
@@ -67,6 +68,7 @@ class JobTimeline:
     stands_for: FloatArray
     places: list[Place] | None = None
     links: SharedLinks | None = None
+    left_out: tuple[Omission, ...] = ()
 
 
 def together(

@@ -79,14 +79,20 @@ class Parts:
                 folders.clear()
                 continue
             entered.add(identity)
-            if _holds_tables(Path(here), files):
+            tables = any(name.endswith((".parquet", ".arrow")) for name in files)
+            # Of a folder of recordings each is a part.
+            if (
+                tables
+                and is_trace_directory(Path(here))
+                and not any(is_recording(Path(here, n)) for n in files)
+            ):
                 self.take(Part(here, False))
                 folders.clear()
                 continue
             folders.sort()
-            lesser_forms = _lesser_forms({*files})
+            present = {*files}
             for name in sorted(files):
-                if name in lesser_forms:
+                if _forms_with_more(name, present) & present:
                     self.duplicates += 1
                 else:
                     self.take(Part(str(Path(here, name)), False))
@@ -188,17 +194,6 @@ def _expanded(path: Path) -> Iterator[Path]:
             f"{printable(shown(path))}: no file matches; check the pattern (** matches nested folders) and quote it"
         )
     yield from map(Path, matches)
-
-
-def _holds_tables(folder: Path, files: list[str]) -> bool:
-    """Whether `folder` is an export of tables. One that holds recordings is not: each of those is a part."""
-    tables = any(name.endswith((".parquet", ".arrow")) for name in files)
-    return tables and is_trace_directory(folder) and not any(is_recording(folder / n) for n in files)
-
-
-def _lesser_forms(files: set[str]) -> set[str]:
-    """Those of a folder's files of whose run another one of them holds more: the same run, made into another form."""
-    return {name for name in files if _forms_with_more(name, files) & files}
 
 
 def _forms_with_more(name: str, files: set[str]) -> set[str]:

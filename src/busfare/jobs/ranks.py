@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from io import BytesIO
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -17,11 +17,12 @@ import polars as pl
 from numpy.typing import NDArray
 
 from busfare.jobs.matching import MEMBERS, MESSAGES, OF_SEND, Group, Numbering, begun, joints
-from busfare.trace import Trace
+from busfare.trace import Omission, Trace
 from busfare.trace.columns import first_pairs
 from busfare.trace.lanes import Union, is_communication, is_transfer, is_work
 from busfare.trace.tables import conform
 
+T = TypeVar("T")
 #: Of each communication kernel, how much computes beside it is known at so many moments, its start and end among them.
 MOMENTS = 9
 #: Columns of a rank's rows as its trace gives them: times by the clock of its file.
@@ -215,14 +216,44 @@ class Frames(Sequence[pl.DataFrame]):
         return self._make(self._numbers[number])
 
 
+def original_of(
+    seen: dict[tuple[TraceRank, ...], list[tuple[int | None, T]]],
+    rank: int | None,
+    held: Sequence[TraceRank],
+    trace: T,
+) -> T:
+    """The trace in `seen` that `trace` is a copy of: it holds the same of the same rank, or the same communication where
+    not both state a rank; else `trace`, seen now.
+    """
+    alike = seen.setdefault(tuple(held), [])
+    communicates = any(of.communication_ns for of in held)
+    for stated, original in alike if held else ():
+        if communicates if rank is None or stated is None else rank == stated:
+            return original
+    alike.append((rank, trace))
+    return trace
+
+
+def copies_left_out(paths: Sequence[str]) -> Omission:
+    """What is left out where the files at `paths`, at least one, are copies of others."""
+    several = f"traces are copies of other traces here: left out, first {min(paths)}"
+    alone = f"trace is a copy of another trace here: {paths[0]} is left out"
+    return Omission("copied-traces", len(paths), several if len(paths) > 1 else alone)
+
+
 def numbered(traces: Sequence[tuple[str, int | None, str | None, list[TraceRank]]]) -> list[Rank]:
-    """The ranks of `traces`: each a path, the rank and the host that it says it is of, and what it holds.
+    """The ranks of `traces`: each a path, the rank and the host that it says it is of, and what it holds. Copies have none.
 
     A trace of one process has the rank that it says, and so has each process of a trace that says one for it; all others,
     and those that say the same, get the numbers that are left.
     """
+    seen: dict[tuple[TraceRank, ...], list[tuple[int | None, int]]] = {}
+    # Of copies the shortest path that states a rank.
+    clocks = sorted(range(len(traces)), key=lambda c: (traces[c][1] is None, len(traces[c][0]), c))
+    kept = sorted(c for c in clocks if original_of(seen, traces[c][1], traces[c][3], c) == c)
     first: dict[int, tuple[int, int]] = {}
-    for clock, (_, rank, _, held) in enumerate(traces):
+    for clock in kept:
+        _, rank, _, held = traces[clock]
         for place, times in enumerate(held):
             stated = rank if times.rank is None and len(held) == 1 else times.rank
             if stated is not None:
@@ -231,7 +262,7 @@ def numbered(traces: Sequence[tuple[str, int | None, str | None, list[TraceRank]
     free = (number for number in count() if number not in first)
     return [
         Rank(claimed[at] if (at := (clock, place)) in claimed else next(free), path, host, clock, times)
-        for clock, (path, _, host, held) in enumerate(traces)
+        for clock, (path, _, host, held) in ((clock, traces[clock]) for clock in kept)
         for place, times in enumerate(held)
     ]
 

@@ -15,7 +15,7 @@ from msgspec.structs import asdict, astuple
 
 from busfare.jobs.communication import Communication, communication
 from busfare.jobs.partial import COUNTED, Advice, LinkRate, LinkTraffic, Moved, Partial
-from busfare.jobs.ranks import Frames, TraceRank, numbered, unpacked
+from busfare.jobs.ranks import Frames, TraceRank, numbered, original_of, unpacked
 
 NS = 1e-9
 LONGEST_PATH = 48
@@ -152,9 +152,9 @@ class Best(Struct, frozen=True):
     rank: Ranked
 
     @classmethod
-    def of(cls, advice: Advice, rank: Ranked) -> Best:
-        """Of the trace of `rank` alone."""
-        return cls(1, int(advice.by_replay), advice, rank)
+    def of(cls, advice: Advice, rank: Ranked, traces: int = 1) -> Best:
+        """Of the trace of `rank` alone; `traces`: 0 of a copy."""
+        return cls(traces, traces * advice.by_replay, advice, rank)
 
     @property
     def order(self) -> tuple[float, str]:
@@ -188,6 +188,8 @@ class Job:
     def __init__(self) -> None:
         self.foreign = 0  # files of a folder that are no traces
         self.duplicates = 0  # paths that lead to a file that has its part already
+        self.copies: list[str] = []  # paths of traces that are copies of others
+        self._seen: dict[tuple[TraceRank, ...], list[tuple[int | None, Ranked]]] = {}
         self.failures: list[tuple[str, str]] = []  # path and reason
         self.several: list[set[int]] = []  # ranks of each trace that names several
         self.guessed = 0  # traces whose node was guessed from the GPU's name
@@ -203,16 +205,39 @@ class Job:
         self._links: dict[Any, tuple[LinkRate, Ranked]] = {}
         self.working: list[tuple[Ranked, list[int]]] = []
         self.idle: list[tuple[Ranked, list[int]]] = []
-        self._communicating: list[tuple[str, int | None, str | None, list[TraceRank], bytes]] = []
+        self._communicating: list[tuple[Ranked, list[TraceRank], bytes]] = []
 
     def add(self, path: str, part: Partial) -> None:
         """Takes in the partial of the trace at `path`."""
         rank = Ranked(path=path, rank=part.rank, host=part.host)
         idle = rank.rank is None and not any(part.sums[name] for name in WORK)
-        (self.idle if idle else self.working).append((rank, [part.sums[name] for name in FIGURES]))
-        self._communicating.append(
-            (path, part.rank, part.host, [] if idle else part.ranks, part.communicating)
-        )
+        ranks = [] if idle else part.ranks
+        original = original_of(self._seen, rank.rank, ranks, rank)
+        if original is rank:
+            (self.idle if idle else self.working).append((rank, [part.sums[name] for name in FIGURES]))
+            self._communicating.append((rank, ranks, part.communicating))
+            self._count(part)
+        else:
+            original.path, copy = sorted((path, original.path), key=lambda path: (len(path), path))
+            original.rank = rank.rank if original.rank is None else original.rank
+            self.copies.append(copy)
+        for rate in part.rates:
+            # Ranks may each call another GPU 0: only an identity, or the rank, tells GPUs apart.
+            gpu = rate.identity or (path if rank.rank is None else rank.rank, rate.device)
+            link = rank.host, gpu, rate.peer_device, rate.direction
+            seen = (rate, original), self._links.get(link, (rate, original))
+            self._links[link] = min(seen, key=lambda pair: (-pair[0].bytes_per_second, pair[1].path))
+        for finding in part.findings:
+            join(self.findings, finding.id, Best.of(finding, original, int(original is rank)))
+        counted: set[str] = set()  # a trace counts once, however often it says the same
+        for omission in part.omissions:
+            first = int(original is rank and omission.id not in counted)
+            count = omission.count * (original is rank)
+            join(self.omissions, omission.id, Omitted(first, count, (path, omission.what)))
+            counted.add(omission.id)
+
+    def _count(self, part: Partial) -> None:
+        """Adds up what `part` counts."""
         named = {trace_rank.rank for trace_rank in part.ranks if trace_rank.rank is not None}
         self.several += [named] if named and part.rank is None else []
         self.guessed += part.node_guessed
@@ -226,19 +251,6 @@ class Job:
             join(self.sizes, sized.of, sized)
         for crossed in part.traffic:
             join(self.traffic, crossed.link, crossed)
-        for rate in part.rates:
-            # Ranks may each call another GPU 0: only an identity, or the rank, tells GPUs apart.
-            gpu = rate.identity or (path if rank.rank is None else rank.rank, rate.device)
-            link = rank.host, gpu, rate.peer_device, rate.direction
-            seen = (rate, rank), self._links.get(link, (rate, rank))
-            self._links[link] = min(seen, key=lambda pair: (-pair[0].bytes_per_second, pair[1].path))
-        for finding in part.findings:
-            join(self.findings, finding.id, Best.of(finding, rank))
-        counted: set[str] = set()  # a trace counts once, however often it says the same
-        for omission in part.omissions:
-            omitted = Omitted(int(omission.id not in counted), omission.count, (path, omission.what))
-            join(self.omissions, omission.id, omitted)
-            counted.add(omission.id)
 
     @property
     def traces(self) -> int:
@@ -251,9 +263,9 @@ class Job:
 
     def communication(self) -> Communication:
         """What the ranks do together; each file has a clock."""
-        files = sorted(self._communicating, key=lambda file: file[0])
+        files = sorted(self._communicating, key=lambda file: file[0].path)
         rows = Frames(len(files), lambda number: unpacked(files[number][-1]))
-        return communication(rows, numbered([file[:-1] for file in files]))
+        return communication(rows, numbered([(of.path, of.rank, of.host, held) for of, held, _ in files]))
 
     def link_health(self) -> LinkHealth:
         """The best rates of its links by GPU model and direction; and links below SOUND of their peers' median or

@@ -21,6 +21,8 @@ from busfare.nodes import FloatArray, Node
 from busfare.questions import ChangeName
 from busfare.statements import Words, statement
 from busfare.timeline import Played, Timeline, play
+from busfare.timeline.edit import Applied
+from busfare.timeline.model import Scope
 from busfare.trace.lanes import Union
 
 NS = 1e-9
@@ -140,10 +142,19 @@ class JobState:
     transfer_ns: FloatArray
     gone: NDArray[np.bool_]
     overlapped: bool = False
-    count: int = 0
-    bytes: int = 0
     rests_on: list[Words] = field(default_factory=list)
     crowd: Crowd | None = None
+    #: What changes of a program touched, by part; and how many else changes of the job did, and their bytes.
+    scopes: dict[int, Scope] = field(default_factory=dict)
+    of_job: tuple[int, int] = (0, 0)
+
+    @property
+    def count(self) -> int:
+        return self.of_job[0] + sum(len(scope.ids) for scope in self.scopes.values())
+
+    @property
+    def bytes(self) -> int:
+        return self.of_job[1] + sum(int(scope.sizes.sum()) for scope in self.scopes.values())
 
     @staticmethod
     def of(job: JobTimeline) -> JobState:
@@ -164,7 +175,13 @@ class JobState:
 
     def touched(self, count: int, *rests_on: Words, bytes: int = 0) -> JobState:
         conditions = list(dict.fromkeys([*self.rests_on, *(rests_on if count else ())]))
-        return replace(self, count=self.count + count, bytes=self.bytes + bytes, rests_on=conditions)
+        return replace(self, of_job=(self.of_job[0] + count, self.of_job[1] + bytes), rests_on=conditions)
+
+    def within(self, part: int, applied: Applied) -> JobState:
+        """The state in which a change of a program was `applied` to a part, too."""
+        scopes = self.scopes | {part: self.scopes.get(part, Scope()).joined(applied.scope)}
+        conditions = dict.fromkeys([*self.rests_on, *(applied.rests_on if applied.count else ())])
+        return replace(self, scopes=scopes, rests_on=list(conditions))
 
 
 @dataclass(frozen=True)

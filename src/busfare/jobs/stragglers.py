@@ -48,8 +48,8 @@ def without_recording(members: pl.DataFrame, begun: Mapping[int, int]) -> pl.Dat
 
 def late_joints(members: pl.DataFrame) -> pl.DataFrame:
     """A row a collective of `members` (all of them in one; messages have no median): `last`, who came last because its CPU
-    or GPU worked longer than the median rank's, null where nobody did; `own` and `usual`, that work of both; `waited`,
-    what the others waited for the difference, ns.
+    or GPU worked longer than the median rank's, null where nobody did; `work` and `usual`, that work of both; `waited`,
+    what the others waited for the difference, and `wait`, what they waited in all, ns.
     """
     members = members.filter(~pl.col("collective_kind").is_in(MESSAGES).fill_null(False))
     excess = {}
@@ -58,23 +58,25 @@ def late_joints(members: pl.DataFrame) -> pl.DataFrame:
         late = pl.col("is_last") & (pl.col(name) > pl.max_horizontal(LATE * usual, usual + LATE_NS))
         excess[name] = pl.struct(
             more=pl.when(late).then(pl.col(name) - usual).fill_null(0).cast(pl.Int64),
-            own=pl.col(name), usual=usual.cast(pl.Int64), last=pl.col("rank"),
+            work=pl.col(name), usual=usual.cast(pl.Int64), last=pl.col("rank"),
         )  # fmt: skip
-    work = members.select("joint", **excess).unpivot(index="joint", value_name="work").unnest("work")
-    last = work.filter(pl.col("more") > 0).sort("more", descending=True, maintain_order=True)
+    excesses = members.select("joint", **excess).unpivot(index="joint", value_name="of").unnest("of")
+    last = excesses.filter(pl.col("more") > 0).sort("more", descending=True, maintain_order=True)
     last = last.unique("joint", keep="first", maintain_order=True).drop("variable")
     waits = members.select("joint", "wait").join(last, on="joint", how="left")
     waited = pl.when(pl.col("last").is_not_null()).then(pl.min_horizontal("wait", "more")).sum()
-    return waits.group_by("joint").agg(pl.col("last", "own", "usual").first(), waited=waited)
+    return waits.group_by("joint").agg(
+        pl.col("last", "work", "usual").first(), pl.col("wait").sum(), waited=waited
+    )
 
 
 def straggler(late: Sequence[pl.DataFrame]) -> Straggler | None:
-    """The rank whose own work causes more waiting than that of all others together, of all joints as of `late_joints`; None
-    where there is none.
+    """The rank whose own work causes more than half of all waiting, of all joints as of `late_joints`; None where there is
+    none: ranks whose work varies take turns at being last.
     """
     joints = pl.concat(late)
-    ranks = joints.drop_nulls("last").group_by("last").agg(pl.len(), pl.col("own", "usual", "waited").sum())
-    ranks = ranks.filter((pl.col("waited") > 0) & (2 * pl.col("waited") > pl.col("waited").sum()))
+    ranks = joints.drop_nulls("last").group_by("last").agg(pl.len(), pl.col("work", "usual", "waited").sum())
+    ranks = ranks.filter(2 * pl.col("waited") > joints["wait"].sum())
     if ranks.is_empty():
         return None
     rank, count, work, usual, waited = ranks.row(0)

@@ -14,7 +14,7 @@ from busfare.errors import InputError
 from busfare.jobs.communication import RankTimes, joined
 from busfare.jobs.model import JobTimeline, Part, Rows, calibrated, places_of, together
 from busfare.jobs.parts import LEAST_RANKS, size_of
-from busfare.jobs.ranks import Rank, ranks_of_all, rows_of
+from busfare.jobs.ranks import Rank, copies_left_out, ranks_of_all, rows_of
 from busfare.jobs.workers import free_memory
 from busfare.nodes import Node
 from busfare.timeline import play, timeline
@@ -129,9 +129,15 @@ def job_timeline(
     )
     size = len(ranks) if some is None else some.size
     stands_for = np.array([some.paths.get(paths[part.clock], 1.0) if some else 1.0 for part in parts])
-    return _shared(
-        JobTimeline(ranks, parts, members, transfer, starts, bases, recorded, size, stands_for, places)
-    )
+    present = {rank.clock for rank in ranks}
+    copies = [
+        str(path)
+        for clock, path in enumerate(paths)
+        if clock not in present and traces[clock].operations.height
+    ]
+    left_out = *([copies_left_out(copies)] if copies else []), *([some.left_out] if some else [])
+    columns = members, transfer, starts, bases, recorded
+    return _shared(JobTimeline(ranks, parts, *columns, size, stands_for, places, left_out=left_out))
 
 
 def _refuse_several_runs(parts: Sequence[Part], starts: Rows, ends: Rows, paths: Sequence[Path]) -> None:

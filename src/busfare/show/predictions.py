@@ -23,7 +23,8 @@ from busfare.show.blocks import PATH_NOTE, Shares, bar, change, omitted, ranges,
 from busfare.show.document import Block, Document, Face, Figure, Items, Table, Text, numbers, table, words
 from busfare.show.svg import COLOUR, Bars, BarSeries
 from busfare.show.time_line import TimeLine
-from busfare.show.words import worded
+from busfare.show.words import text, worded
+from busfare.statements import statement
 
 MOST_RANKS, MOST_KERNELS, LONGEST_NAME = 16, 20, 60
 #: Why the bytes of kernels are not counted.
@@ -189,6 +190,8 @@ def what_if_document(result: WhatIf, time_line: TimeLine | None = None) -> Docum
     low, high = result.range_seconds
     if high - low > 0.005 * high:
         notes.append(f"Waits without a recorded cause are kept; without them, {time(low)}.")
+    added = text(statement("assumes.after-earlier"))
+    notes += [f"{row.title}: {added}." for row in result.changes if added in row.rests_on]
     notes += [f"{row.title}: nothing to change in this trace." for row in result.changes if not row.touched]
     columns = words("run") + numbers("touched", "whole run", "gain", "speedup")
     runs: list[tuple[str, float | Outcome]] = [("recorded", base.recorded_seconds)]

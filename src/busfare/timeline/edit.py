@@ -23,7 +23,19 @@ from busfare.nodes import FloatArray, Node
 from busfare.questions import ChangeName
 from busfare.statements import Figure, Words, statement
 from busfare.timeline.build.work import before_in, class_of, unit_of
-from busfare.timeline.model import NOTHING, WAIT, Mask, Timeline, Times, activity, either, pageable, staged
+from busfare.timeline.model import (
+    NOTHING,
+    WAIT,
+    Mask,
+    Scope,
+    Timeline,
+    Times,
+    activity,
+    either,
+    operations_touched,
+    pageable,
+    staged,
+)
 from busfare.trace.lanes import Union
 
 Options = ParamSpec("Options")
@@ -62,23 +74,32 @@ class Setting:
         if self.recorded_on is None:
             raise InputError(f"{timeline.trace.path}: the trace names no GPU that busfare knows")
         trace = timeline.trace
-        prices = price_kernels(_as_they_are(timeline), trace.launches, self.recorded_on, to, trace.counters)
+        prices = price_kernels(with_times(timeline), trace.launches, self.recorded_on, to, trace.counters)
         self._priced.append((operations, took, to, prices))
         return prices
 
 
 @dataclass(frozen=True)
 class Applied:
-    """A timeline after a change, how many operations or calls it touched, their bytes, and what it rests on.
+    """A timeline after a change, the operations or calls that it touched, and what it rests on.
 
     `touched`: when, as recorded, something that it touched was under way; None: maybe all the time.
     """
 
     timeline: Timeline
-    count: int
-    bytes: int = 0
+    scope: Scope = field(default_factory=Scope)
     rests_on: list[Words] = field(default_factory=list)
     touched: Union | None = None
+
+    @property
+    def count(self) -> int:
+        """How many operations and calls were touched."""
+        return len(self.scope.ids)
+
+    @property
+    def bytes(self) -> int:
+        """What those carry."""
+        return int(self.scope.sizes.sum())
 
     @property
     def touched_seconds(self) -> float | None:
@@ -88,9 +109,8 @@ class Applied:
     def then(self, later: Applied) -> Applied:
         """A `later` change of the timeline of this one, with what both touched and rest on."""
         rests_on = list(dict.fromkeys([*self.rests_on, *later.rests_on]))
-        sums = self.count + later.count, self.bytes + later.bytes
         touched = either(self.touched, later.touched if later.count else NOTHING)
-        return Applied(later.timeline, *sums, rests_on, touched)
+        return Applied(later.timeline, self.scope.joined(later.scope), rests_on, touched)
 
 
 @dataclass(frozen=True)
@@ -116,9 +136,8 @@ def change(
     def of(apply: Callable[Concatenate[Timeline, Setting, Options], Applied]) -> Callable[Options, Change]:
         @wraps(apply)
         def made(*args: Options.args, **kwargs: Options.kwargs) -> Change:
-            return Change(
-                kind, title(*args, **kwargs), lambda run, setting: apply(run, setting, *args, **kwargs)
-            )
+            named = title(*args, **kwargs)
+            return Change(kind, named, lambda run, setting: apply(run, setting, *args, **kwargs))
 
         return made
 
@@ -133,11 +152,10 @@ def titled(change: str, pattern: str = "", **figures: Figure) -> Words:
 
 def applied(before: Timeline, after: Timeline, touched: Mask, *rests_on: Words) -> Applied:
     """`after`, made of `before` by touching some of its operations; shape (operations,)."""
-    count, bytes_ = int(touched.sum()), int(before.sizes[touched].sum())
     waits = after.waiting("operation", "given") | waited_for_behind(after)
     shorter = before.columns["call_gap"] - after.columns["call_gap"]
     when = activity(before, touched, before_calls=shorter, still_waiting=waits)
-    return Applied(after, count, bytes_, list(rests_on), when)
+    return Applied(after, operations_touched(before, touched), list(rests_on), when)
 
 
 def taken_out(timeline: Timeline, removed: Mask, *rests_on: Words) -> Applied:
@@ -264,10 +282,9 @@ def gaps_without(timeline: Timeline, gone: Mask) -> Times:
 
 def without_waits(timeline: Timeline, calls: Mask, call_ns: Times | int) -> Timeline:
     """These calls return after `call_ns` without waiting (0: they are gone); shape (calls,)."""
-    columns = timeline.columns
     return timeline.with_columns(
-        call_wait=np.where(calls, WAIT["none"], columns["call_wait"]).astype(np.uint8),
-        call_own=np.where(calls, call_ns, columns["call_own"]).astype(np.int64),
+        call_wait=np.where(calls, WAIT["none"], timeline.columns["call_wait"]).astype(np.uint8),
+        call_own=np.where(calls, call_ns, timeline.columns["call_own"]).astype(np.int64),
     )
 
 
@@ -328,33 +345,16 @@ def numbered_in(groups: NDArray[Any], begins: Mask) -> Times:
 
 def usual_call_ns(timeline: Timeline, pattern: str) -> int:
     """The median host time of calls of such a name that wait for nothing and stage nothing, or the usual one."""
-    free = (
-        ~timeline.waiting() & timeline.calls_named(pattern) & ~timeline.calls_of(staged(timeline.operations))
-    )
+    staging = timeline.calls_of(staged(timeline.operations))
+    free = timeline.calls_named(pattern) & ~timeline.waiting() & ~staging
     call_ns = timeline.columns["call_own"][free]
     return int(np.median(call_ns)) if len(call_ns) else LAUNCH_CALL_NS
 
 
-def _as_they_are(timeline: Timeline) -> pl.DataFrame:
+def with_times(timeline: Timeline) -> pl.DataFrame:
     """The operations with the times that they have in this timeline."""
     duration = pl.Series(timeline.columns["operation_duration"])
     return timeline.operations.with_columns(end_ns=pl.col("start_ns") + duration)
-
-
-def nanoseconds_on(timeline: Timeline, recorded_on: Node, to: Node, model: str) -> FloatArray:
-    """What every operation takes on `to`; its own time where `model` has no price. Shape (operations,)."""
-    operations = _as_they_are(timeline)
-    predicted = cost.model(model, recorded_on=recorded_on).seconds(operations, to) * 1e9
-    transfer = operations["kind"].is_in(["copy", "migration"]).to_numpy()
-    kept = timeline.columns["operation_duration"].astype(np.float64)
-    return np.where(transfer & np.isfinite(predicted), predicted, kept)
-
-
-def nanoseconds_of_kernels(times: FloatArray, prices: KernelPrices, seconds: FloatArray) -> FloatArray:
-    """The times of all operations with those of kernels as in `seconds`, where they are known. Shape (operations,)."""
-    changed = times.astype(np.float64)
-    changed[prices.rows] = np.where(np.isfinite(seconds), seconds * 1e9, changed[prices.rows])
-    return changed
 
 
 def nanoseconds_from(memory: str, operations: pl.DataFrame, node: Node | None) -> FloatArray:

@@ -22,7 +22,7 @@ from busfare.trace.words import HOST_FUNCTION, Words
 
 __all__ = [
     "ACT", "COLUMN_TYPES", "LINK_COLUMNS", "LONGEST_NS", "NOTHING", "NO_LINKS", "STAGED_ABOVE_BYTES", "WAIT", "Columns",
-    "Mask", "NoMatchError", "Route", "SharedLinks", "Taken", "Timeline", "Times", "activity", "chosen_by", "either",
+    "Mask", "NoMatchError", "Route", "Scope", "SharedLinks", "Taken", "Timeline", "Times", "activity", "chosen_by", "either",
     "matching", "pageable", "staged", "typed",
 ]  # fmt: skip
 
@@ -327,6 +327,30 @@ def _earlier_work(timeline: Timeline, operations: Mask, since: Times) -> Times:
     ends = since.copy()
     np.maximum.at(ends, call[earlier_call], before["end_ns"].to_numpy()[earlier_call].astype(np.int64))
     return np.asarray(np.minimum(ends, timeline.calls["end_ns"].to_numpy()))
+
+
+class Scope(NamedTuple):
+    """What changes touch: rows of the trace's operations, and -1 - row of its calls, all once; and their bytes."""
+
+    ids: Times = np.empty(0, np.int64)
+    sizes: Times = np.empty(0, np.int64)
+
+    def joined(self, later: Scope) -> Scope:
+        """What at least one of the two touches."""
+        ids, first = np.unique(np.concatenate([self.ids, later.ids]), return_index=True)
+        return Scope(ids, np.concatenate([self.sizes, later.sizes])[first])
+
+
+def operations_touched(timeline: Timeline, operations: Mask, sized: bool = True) -> Scope:
+    """These operations; shape (operations,). Their bytes count where they are `sized`."""
+    rows = timeline.operations["row"].to_numpy()[operations].astype(np.int64)
+    return Scope(rows, timeline.sizes[operations] if sized else np.zeros(len(rows), np.int64))
+
+
+def calls_touched(timeline: Timeline, calls: Mask) -> Scope:
+    """These calls; shape (calls,)."""
+    ids = -1 - timeline.calls["row"].to_numpy()[calls].astype(np.int64)
+    return Scope(ids, np.zeros(len(ids), np.int64))
 
 
 def either(first: Union | None, second: Union | None) -> Union | None:

@@ -102,11 +102,11 @@ def name_process(trace: Trace) -> None:
 
 
 def number_graph_nodes(trace: Trace, omissions: Omissions) -> None:
-    """Numbers the operations of each graph launch whose nodes the trace does not number itself, and notes how many."""
+    """Numbers the operations of each graph launch whose nodes the trace does not number, below 0, and notes how many."""
     launching = calls_named(trace.calls, GRAPH_LAUNCH).drop_nulls("correlation")
     if launching.height:
         launched = pl.Series(occurs(launching, trace.operations)) & (trace.operations["kind"] != "graph")
-        number = pl.int_range(1, pl.len() + 1).over("process", "correlation")
+        number = -1 - pl.int_range(pl.len()).over("process", "correlation")
         numbered = pl.coalesce("graph_node", pl.when(launched).then(number))
         trace.operations = trace.operations.with_columns(graph_node=numbered)
     omissions.count("graph-nodes", trace.operations.height - trace.operations["graph_node"].null_count())

@@ -25,7 +25,7 @@ WHAT = {
     "graph-nodes": "operations inside graph launches: their dependencies are not recorded; busfare keeps the observed order",
     "impossible-rates": "copies faster than the memory of any GPU: treated as unknown size",
     "impossible-sizes": "operations with a negative or impossible size: treated as unknown size",
-    "listed-twice": "copies that the profiler listed a second time, faster than the memory of any GPU: skipped",
+    "listed-twice": "copies that the profiler listed a second time: skipped; each is counted once",
     "no-calls": "the trace has no API calls: host activity and host waits are unknown",
     "no-gpu-records": "the trace has no GPU activity: {lost}; record with {command}",
     "no-gpu-records/failed": "the trace has no GPU activity: records of the GPU are lost when a program fails",

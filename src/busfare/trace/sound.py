@@ -40,6 +40,8 @@ LONGEST_NS = 30 * 86_400 * 10**9
 MOST_GPUS = 1024
 
 TIMES = ("start_ns", "end_ns")
+#: What rows of one copy have alike.
+COPY_KEY = ("process", "correlation", "device", "direction", "bytes")
 
 
 def make_sound(trace: Trace) -> None:
@@ -91,6 +93,7 @@ def _make_rows_sound(trace: Trace, omissions: Omissions) -> None:
         omissions.add("impossible-sizes", bad)
         sized = pl.col("bytes").is_between(0, LARGEST)
         trace.operations = trace.operations.with_columns(bytes=pl.when(sized).then("bytes"))
+    _drop_copies_listed_twice(trace, omissions)
     bad += _drop_impossible_copies(trace, omissions)
     sizeless = int(
         (trace.operations["kind"].is_in(["copy", "migration"]) & trace.operations["bytes"].is_null()).sum()
@@ -98,6 +101,37 @@ def _make_rows_sound(trace: Trace, omissions: Omissions) -> None:
     omissions.count("unknown-sizes", sizeless - bad if sizeless > bad else 0)
     trace.calls = _with_blocking_pageable(trace)
     _join_clocks(trace, omissions)
+
+
+def _drop_copies_listed_twice(trace: Trace, omissions: Omissions) -> None:
+    """Leaves out copies that the profiler lists a second time: for a node of a graph, which a launch runs once, or while the
+    stream is busy with the same copy of the same call. Nodes that run again in loops do so with their kernels. Of copies of
+    one node the longest stays.
+    """
+    rows = np.flatnonzero(Words(trace.operations).among("kind", "copy"))
+    call, node, start, end = (pl.col(name) for name in ("correlation", "graph_node", *TIMES))
+    copies = trace.operations.select(*COPY_KEY, "context", "stream", "graph_node", *TIMES)[rows]
+    alike = (pl.col("bytes") == pl.col("bytes").shift(1)) & call.eq_missing(call.shift(1))
+    if not copies.select((alike & ((node == node.shift(1)) | (start < end.shift(1)))).any()).item():
+        return
+    ns, numbered, apart = end - start, pl.when(node >= 0).then(node), pl.when(call.is_null()).then(start)
+    copies = copies.with_columns(row=rows).filter(ns > 0, pl.col("bytes") > 0).sort(-ns, "row")
+    of_node = pl.int_range(pl.len()).over(*COPY_KEY, "graph_node") > 0
+    copies = copies.with_columns(listed=of_node & (node >= 0) & call.is_not_null()).sort(start, -ns, "row")
+    until = end.cum_max().shift(1).over(*COPY_KEY, "context", "stream", numbered, apart)
+    copies = copies.with_columns(at_once=(2 * (until - start) > ns) & pl.col("stream").is_not_null())
+    twice = copies.filter(pl.col("listed") | pl.col("at_once").fill_null(False))
+    if twice.is_empty():
+        return
+    launches = trace.operations.filter(pl.col("kind") == "kernel", node >= 0).join(
+        twice, on=["process", "correlation"], how="semi", nulls_equal=True
+    )
+    again = launches.group_by("process", "correlation").agg(looped=node.is_duplicated().any())
+    twice = twice.join(again, on=["process", "correlation"], how="left", nulls_equal=True)
+    twice = twice.filter(~pl.col("looped").fill_null(False) | pl.col("at_once"))
+    first = np.ones(trace.operations.height, bool)
+    first[twice["row"].to_numpy()] = False
+    trace.operations = _kept(trace.operations, pl.Series(first), omissions, "listed-twice")
 
 
 def _drop_impossible_copies(trace: Trace, omissions: Omissions) -> int:
@@ -110,9 +144,8 @@ def _drop_impossible_copies(trace: Trace, omissions: Omissions) -> int:
     moved = pl.col("bytes") * pl.when(pl.col("direction") == "d2d").then(2).otherwise(1)  # read and written
     fast = ((pl.col("kind") == "copy") & (ns > 0) & (moved / ns > FASTEST_MEMORY)).fill_null(False)
     operations = trace.operations.with_columns(fast=fast)
-    copy_key = ["process", "correlation", "device", "stream", "kind", "direction", "bytes"]
-    twice = pl.col("fast") & (~pl.col("fast")).any().over(copy_key) & pl.col("correlation").is_not_null()
-    first = operations.select(~twice).to_series()
+    twice = (~pl.col("fast")).any().over(*COPY_KEY, "stream", "kind") & pl.col("correlation").is_not_null()
+    first = operations.select(~(pl.col("fast") & twice)).to_series()
     operations = _kept(operations, first, omissions, "listed-twice")
     unsized = int(operations["fast"].sum())
     omissions.count("impossible-rates", unsized)

@@ -39,7 +39,7 @@ OPERATIONS: Schema = {
     "process": pl.Int32(),
     "correlation": pl.Int64(),  # unique within a process only
     "name": pl.Categorical(),
-    "graph_node": pl.Int64(),  # not null: ran inside a graph launch, which many operations share
+    "graph_node": pl.Int64(),  # not null: ran inside a graph launch, which many share; below 0: numbered by busfare
     "copy_count": pl.Int32(),  # copies that one row stands for (a batched copy); 1 otherwise
 }
 

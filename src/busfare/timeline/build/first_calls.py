@@ -9,7 +9,8 @@ kernels removes that time. The rule uses the structure of the run, no fitted lim
 - The first call of a kind starts something up if that time is longer than in every later call, and far out among them: above
   the third quartile by three interquartile ranges [Tukey 1977, Exploratory Data Analysis]. Its start-up is the part above
   their median and, of a blocking copy, above the copy's own time. Later calls are those of the same name; if all calls of
-  the name are first ones, those of any name.
+  the name are first ones, those of any name. Such a call that launches nothing starts something up only until the first
+  kernel of its process has ended, since it may just be large, or where it names code, streams or events, which have no size.
 - Calls that load code or create contexts are start-up as a whole, whenever they are made.
 """
 
@@ -24,18 +25,20 @@ from busfare.timeline.build.work import DeviceWork, HostCalls, alike
 from busfare.timeline.model import WAIT, Mask, Times
 from busfare.trace.columns import numbered
 from busfare.trace.lanes import Union
-from busfare.trace.words import Names
+from busfare.trace.words import Names, Words
 
 __all__ = ["startup"]
 
 #: Tukey's fence for values that are far out, in interquartile ranges beyond the third quartile.
 FAR_OUT = 3.0
 #: Calls by their names: those of CUDA, HIP and HSA; those that load code or create a context; those whose only one may just
-#: be large, since it pins memory or ends something; those that copy or set; those that launch work.
+#: be large, since it pins memory or ends something; those that name what has no size; those that copy or set; those that
+#: launch work.
 PATTERNS = {
     "of_gpu": r"^_*(cu|hip|hsa_)",
     "loads": r"^(cu|hip)(Init$|CtxCreate|DevicePrimaryCtxRetain|(Module|Library)Load|Link(Create|Add|Complete))|^cudaInitD",
     "may_be_large": r"HostM?Alloc|MallocHost|HostRegister|Free|Destroy|Unload|Unregister|Reset|Finalize",
+    "sizeless": r"Stream|Event|Func|Kernel|Occupancy|Symbol|Module|Library",
     "copies": r"Memcpy|Memset",
     "launches": r"Memcpy|Memset|Launch",
 }
@@ -69,12 +72,16 @@ def startup(host: HostCalls, work: DeviceWork, wait: NDArray[np.uint8]) -> Times
     first_launch[processes] = launching[at]
     nothing_yet = np.arange(len(starts)) <= first_launch[process]
     timed = named["of_gpu"] & (works | ~named["copies"] & (~waits | nothing_yet))
+    kernels = Words(work.operations).among("kind", "kernel", "graph")
+    running = works & np.append(kernels if kernels.any() else ~kernels, False)[operation]
+    first_end = np.full(int(process.max()) + 1, np.iinfo(np.int64).max)
+    np.minimum.at(first_end, process[running], work.operations["end_ns"].to_numpy()[operation[running]])
+    early = works | named["sizeless"] | (starts < first_end[process])
     later = timed & ~first
     longest = np.full(len(texts), -1)
     np.maximum.at(longest, names.of[later], before[later])
-    judged = (
-        timed & first & (before > longest[names.of]) & ((longest[names.of] >= 0) | ~named["may_be_large"])
-    )
+    comparable = (longest[names.of] >= 0) | ~named["may_be_large"] & early
+    judged = timed & first & (before > longest[names.of]) & comparable
     usual, fence = _references(names.of, before, later if later.any() else timed, judged)
     excess = np.where(before > fence, before - np.maximum(usual, took), 0)
     return np.where(named["loads"], before, np.where(judged, np.maximum(excess, 0), 0)).astype(np.int64)

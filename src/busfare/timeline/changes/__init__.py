@@ -50,7 +50,7 @@ def _given(change: Callable[[Value], Change], value: Value | None) -> list[Chang
 
 def apply_all(timeline: Timeline, changes: Sequence[Change], setting: Setting) -> Applied:
     """`timeline` after `changes`, in the order given; counts, bytes and conditions of all of them. Raises InputError."""
-    done = Applied(timeline, 0, touched=NOTHING)
+    done = Applied(timeline, touched=NOTHING)
     for change in changes:
         done = done.then(change.apply(done.timeline, setting))
     return done

@@ -14,6 +14,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from busfare import cost
+from busfare.cost.kernels.price import KernelPrices
 from busfare.errors import InputError
 from busfare.nodes import FloatArray, Node
 from busfare.questions import HostRule, KernelRule, Scaled
@@ -28,18 +30,25 @@ from busfare.timeline.edit import (
     change,
     host_slowed,
     nanoseconds_from,
-    nanoseconds_of_kernels,
-    nanoseconds_on,
     titled,
     with_durations,
+    with_times,
     without_operations,
 )
-from busfare.timeline.model import Mask, Timeline, Times, activity, matching
+from busfare.timeline.model import (
+    Mask,
+    Timeline,
+    Times,
+    activity,
+    calls_touched,
+    matching,
+    operations_touched,
+)
 from busfare.trace.lanes import Union
 
 __all__ = [
     "RATIOS", "copy_speed", "host_changes", "host_ratio", "host_times", "kernel_changes", "kernel_times", "kernels_held",
-    "on_node", "prefetch",
+    "nanoseconds_of_kernels", "on_node", "prefetch",
 ]  # fmt: skip
 
 #: Rules for kernel times that compare two nodes: a rate of the GPU.
@@ -57,12 +66,13 @@ def on_node(node: Node) -> Change:
                 f"{timeline.trace.path}: the trace does not name a GPU that busfare knows; name its node "
                 "with `recorded_on` NODE"
             )
-        duration = nanoseconds_on(timeline, setting.recorded_on, node, setting.model)
+        kept, moved = timeline.columns["operation_duration"], timeline.among("kind", "copy", "migration")
+        model = cost.model(setting.model, recorded_on=setting.recorded_on)
+        priced = model.seconds(with_times(timeline), node) * 1e9
+        duration = np.where(moved & np.isfinite(priced), priced, kept)  # without a price its own time
         changed = with_durations(timeline, kernels_held(timeline, duration))
         changed = replace(changed, node=node, links=shared_links(timeline.operations, node))
-        return applied(
-            timeline, changed, timeline.among("kind", "copy", "migration"), statement("assumes.host-kept")
-        )
+        return applied(timeline, changed, moved, statement("assumes.host-kept"))
 
     return Change("node", statement("change.on-node", node=node.name), apply, node)
 
@@ -87,7 +97,7 @@ def kernel_times(
     """Every kernel whose name matches takes `factor` times its time; `ratio`: the rule of RATIOS that says so."""
     chosen = matching(timeline, pattern, timeline.among("kind", "kernel", "graph", "set"), "`kernels`")
     duration = timeline.columns["operation_duration"] * np.where(chosen, factor, 1.0)
-    return Applied(with_durations(timeline, duration), int(chosen.sum()))
+    return Applied(with_durations(timeline, duration), operations_touched(timeline, chosen, sized=False))
 
 
 def _predicted_kernels(to: Node) -> Change:
@@ -95,16 +105,20 @@ def _predicted_kernels(to: Node) -> Change:
 
     def apply(timeline: Timeline, setting: Setting) -> Applied:
         if setting.recorded_on is None:
-            return Applied(timeline, 0)
+            return Applied(timeline)
         try:
             prices = setting.kernel_prices(timeline, to)
         except InputError as error:
-            return Applied(timeline, 0, 0, [statement("assumes.kernels-kept", why=str(error))])
+            return Applied(timeline, rests_on=[statement("assumes.kernels-kept", why=str(error))])
         priced = np.isfinite(prices.seconds)
         times = nanoseconds_of_kernels(timeline.columns["operation_duration"], prices, prices.seconds)
         kept = int((~priced).sum())
         rests_on = [statement("assumes.some-kernels-kept", count=kept)] if kept else []
-        return Applied(with_durations(timeline, times), int(priced.sum()), 0, rests_on)
+        moved = np.zeros(len(times), bool)
+        moved[prices.rows[priced]] = True
+        return Applied(
+            with_durations(timeline, times), operations_touched(timeline, moved, sized=False), rests_on
+        )
 
     return Change("kernels", statement("change.kernels-predicted", node=to.name), apply, to)
 
@@ -117,7 +131,15 @@ def host_times(timeline: Timeline, setting: Setting, factor: float, measured: bo
     """What the host does in calls and between them takes `factor` times its time; its waits are what they wait for.
     `measured`: by measurements on both nodes.
     """
-    return Applied(host_slowed(timeline, factor), timeline.calls.height, 0, [statement("assumes.host-alike")])
+    every_call = calls_touched(timeline, np.ones(timeline.calls.height, bool))
+    return Applied(host_slowed(timeline, factor), every_call, [statement("assumes.host-alike")])
+
+
+def nanoseconds_of_kernels(times: FloatArray, prices: KernelPrices, seconds: FloatArray) -> FloatArray:
+    """The times of all operations with those of kernels as in `seconds`, where they are known. Shape (operations,)."""
+    changed = times.astype(np.float64)
+    changed[prices.rows] = np.where(np.isfinite(seconds), seconds * 1e9, changed[prices.rows])
+    return changed
 
 
 def host_ratio(old: Node, new: Node) -> float | None:
@@ -175,7 +197,7 @@ def prefetch(timeline: Timeline, setting: Setting) -> Applied:
     """Migrations become one a kernel, before it, as fast as a prefetch; kernels no longer fault."""
     faults = _faults(timeline)
     if not faults.moved.any():
-        return Applied(timeline, 0)
+        return Applied(timeline)
     faulting = faults.standing > 0
     kernels = faults.kernels[faulting]
     duration = timeline.columns["operation_duration"].astype(np.float64)

@@ -29,7 +29,16 @@ from busfare.timeline.edit import (
     without_operations,
     without_waits_behind,
 )  # fmt: skip
-from busfare.timeline.model import STAGED_ABOVE_BYTES, WAIT, Mask, Timeline, Times, activity, pageable
+from busfare.timeline.model import (
+    STAGED_ABOVE_BYTES,
+    WAIT,
+    Mask,
+    Timeline,
+    Times,
+    activity,
+    operations_touched,
+    pageable,
+)
 from busfare.trace.totals import union_of
 from busfare.trace.words import NONE
 
@@ -80,7 +89,7 @@ def keep_on_gpu(timeline: Timeline, setting: Setting) -> Applied:
     returned, identified_by = returned_copies(timeline.operations, setting.recorded_on)
     if not returned.any() and identified_by != "fingerprint":
         nothing = statement("assumes.none-shown", known_by=statement(f"common.by-{identified_by}"))
-        return Applied(timeline, 0, 0, [nothing])
+        return Applied(timeline, rests_on=[nothing])
     rests_on = [statement("assumes.unread")]
     if identified_by != "fingerprint":
         rests_on.insert(0, statement("assumes.shown", known_by=statement(f"common.by-{identified_by}")))
@@ -168,7 +177,7 @@ def batch(timeline: Timeline, setting: Setting, below_bytes: int) -> Applied:
     group = _groups(timeline, below_bytes)
     packed = group >= 0
     if not packed.any():
-        return Applied(timeline, 0)
+        return Applied(timeline)
     columns, operations = timeline.columns, timeline.operations
     last = last_in_group(group, packed)
     rows = np.flatnonzero(last)
@@ -205,7 +214,7 @@ def batch(timeline: Timeline, setting: Setting, below_bytes: int) -> Applied:
     between = np.where(_in_loops(timeline, group), np.maximum(timeline.columns["call_gap"], 0), 0)
     touched = activity(timeline, packed, before_calls=between)
     after = changed.with_columns(call_gap=gap)
-    return Applied(after, int(packed.sum()), int(size.sum()), [rests_on], touched=touched)
+    return Applied(after, operations_touched(timeline, packed), [rests_on], touched)
 
 
 @change("collect_below", lambda below_bytes: statement("change.collect-below", bytes=below_bytes))
@@ -217,7 +226,7 @@ def collect(timeline: Timeline, setting: Setting, below_bytes: int) -> Applied:
     small = _small(timeline, below_bytes, "d2h")
     removed = small & ~last_in_group(timeline.columns["operation_stream"], small)
     if not removed.any():
-        return Applied(timeline, 0)
+        return Applied(timeline)
     changed = without_operations(without_waits_behind(timeline, removed), removed)
     return applied(timeline, changed, small, statement("assumes.decides-nothing"))
 

@@ -42,8 +42,10 @@ from busfare.timeline.model import (
     Timeline,
     Times,
     activity,
+    calls_touched,
     chosen_by,
     matching,
+    operations_touched,
     pageable,
 )
 from busfare.trace import Trace
@@ -83,7 +85,7 @@ def pin(timeline: Timeline, setting: Setting, pattern: str = "") -> Applied:
     chosen = timeline.copies("h2d", "d2h") & pageable(timeline.operations)
     chosen = matching(timeline, pattern, chosen, "`pin`")
     if not chosen.any():
-        return Applied(timeline, 0)
+        return Applied(timeline)
     rests_on = [statement("assumes.pinned-once")]
     if loading := loading_seconds(timeline.trace):
         rests_on.append(statement("assumes.loader", seconds=loading))
@@ -179,13 +181,10 @@ def without_waiting(timeline: Timeline, setting: Setting, pattern: str = "") -> 
     if (chosen & timeline.among("direction", "d2h")).any():
         rests_on.append(statement("assumes.read-behind-waits"))
     if not freed.any():
-        return Applied(changed, 0, 0, rests_on)
-    sizes, held = (
-        timeline.sizes[chosen],
-        chosen & timeline.of_calls(calls & (blocking | waited_for_behind(timeline))),
-    )
+        return Applied(changed, rests_on=rests_on)
+    held = chosen & timeline.of_calls(calls & (blocking | waited_for_behind(timeline)))
     touched = activity(timeline, held, freed)
-    return Applied(changed, int(freed.sum()), int(sizes.sum()), rests_on, touched=touched)
+    return Applied(changed, operations_touched(timeline, held), rests_on, touched)
 
 
 @change("drop_synchronisations", partial(titled, "drop-synchronisations"))
@@ -201,7 +200,8 @@ def without_synchronisations(timeline: Timeline, setting: Setting, pattern: str 
     dropped = waiting & ~needed & ~last_in_group(timeline.columns["call_thread"], waiting)
     after = without_waits(with_serial_allocations(timeline), dropped, 0) if dropped.any() else timeline
     touched = activity(timeline, calls=dropped)
-    return Applied(after, int(dropped.sum()), 0, [statement("assumes.unread-between-waits")], touched=touched)
+    rests_on = [statement("assumes.unread-between-waits")]
+    return Applied(after, calls_touched(timeline, dropped), rests_on, touched)
 
 
 def _results_behind(timeline: Timeline) -> Mask:
@@ -248,7 +248,7 @@ def streams(timeline: Timeline, setting: Setting, count: int, kernel: str = "") 
     `kernel`: only chunks with a kernel that matches.
     """
     if timeline.calls.height == 0 or count == 1:  # without calls the observed order stays
-        return Applied(timeline, 0)
+        return Applied(timeline)
     chunk = chunks(timeline, kernel)
     stream_of = timeline.columns["operation_stream"]
     spread = np.zeros(len(chunk), bool)
@@ -259,7 +259,7 @@ def streams(timeline: Timeline, setting: Setting, count: int, kernel: str = "") 
             changed = _spread(changed, mine, int(stream), count)
             spread |= mine >= 0
     if not spread.any():
-        return Applied(timeline, 0)
+        return Applied(timeline)
     rests_on = statement("assumes.buffers", count=count), statement("assumes.pageable-holds")
     return applied(timeline, _kernels_in_series(changed), spread, *rests_on)
 
