@@ -269,12 +269,19 @@ def test_weights_that_do_not_fit_are_named_and_gpus_share_them() -> None:
         ),
         ("minsky", "3", "one of 1, 2, 4$"),
         ("h100-sxm", "16", "`tensor_parallel` 16: h100-sxm has 8 GPUs"),
-        ("rtx-4090", "2", "rtx-4090 has 1 GPU;"),
     ],
 )
 def test_gpus_that_cannot_share_the_heads_are_refused(node: str, gpus: str, says: str) -> None:
     with pytest.raises(InputError, match=says):
         answer_kv(KvCache.of(node=node, model="llama-3.1-8b", tensor_parallel=gpus))
+
+
+def test_a_node_of_one_gpu_stands_for_several_alike() -> None:
+    fetched = [
+        answer_kv(KvCache.of(node="rtx-4090", model="llama-3.1-8b", tensor_parallel=n)).fetched_bytes
+        for n in ("1", "4")
+    ]
+    assert fetched[1] == fetched[0] / 4
 
 
 def test_only_given_times_are_marked_as_given() -> None:
