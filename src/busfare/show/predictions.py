@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import UNSET
 
-from busfare.advise.amounts import several, time
+from busfare.advise.amounts import ratio, several, signed_percent, time
 from busfare.answers.project import (
     Compared,
     KernelClassThere,
@@ -20,7 +20,19 @@ from busfare.answers.project import (
 from busfare.answers.report import path_name
 from busfare.answers.what_if import Outcome, WhatIf
 from busfare.show.blocks import PATH_NOTE, Shares, bar, change, omitted, ranges, recorder
-from busfare.show.document import Block, Document, Face, Figure, Items, Table, Text, numbers, table, words
+from busfare.show.document import (
+    Block,
+    Document,
+    Face,
+    Figure,
+    Items,
+    Table,
+    Text,
+    cell,
+    numbers,
+    table,
+    words,
+)
 from busfare.show.svg import COLOUR, Bars, BarSeries
 from busfare.show.time_line import TimeLine
 from busfare.show.words import text, worded
@@ -124,7 +136,7 @@ def comparison_document(result: Compared) -> Document:
     blocks: list[Block] = [
         table(
             result.models,
-            "Error by cost model: 100 · Σ|recorded − predicted| / Σ recorded",
+            "Error by cost model (WMAPE): Σ|recorded − predicted| of the copies, over the sum of their recorded times",
             {"model": "model"},
             {"copies compared": "count", "WMAPE": "wmape_percent", "in range": "inside_percent"},
         ),
@@ -146,8 +158,8 @@ def comparison_document(result: Compared) -> Document:
 
 def _kernels_compared(kernels: KernelsCompared) -> Table:
     notes = [
-        f"WMAPE over {kernels.count:,} launches in both traces: {kernels.wmape_percent:.1f} %; median error of a "
-        f"kernel: {kernels.median_percent:.1f} %; {kernels.inside_percent:.0f} % in range."
+        f"{several(kernels.count, 'launch')} in both traces: error {cell(kernels, 'wmape_percent')} of their total time "
+        f"(WMAPE), median error of a kernel {cell(kernels, 'median_percent')}; {cell(kernels, 'inside_percent')} in range."
     ]
     notes += _counted(kernels)
     if kernels.unmatched:
@@ -182,9 +194,9 @@ def what_if_document(result: WhatIf, time_line: TimeLine | None = None) -> Docum
         (unchanged, "", time(base.replayed_seconds), "", ""),
     ]
     for row in rows:
-        faster = "–" if row.speedup is None else f"{row.speedup:.3f}×"
-        share = None if row.gain_seconds is None else 100 * row.gain_seconds / (base.replayed_seconds or 1)
-        gain = "–" if share is None else f"{share:+.1f} %"
+        faster = "–" if row.speedup is None else ratio(row.speedup, 3)
+        share = None if row.gain_seconds is None else row.gain_seconds / (base.replayed_seconds or 1)
+        gain = "–" if share is None else signed_percent(share)
         cells.append((f"{row.title} (predicted)", f"{row.touched:,}", str(row), gain, faster))
     notes = [ranges(result), *([recorder(cost)] if cost else [])]
     low, high = result.range_seconds
