@@ -312,9 +312,9 @@ def trusted(
         row = next(row for row in prices if row["model"] == "datasheet")
         figures = {"memory": memory, "bytes_per_second": row["bytes_per_second"], "source": source.cite}
         wide = row["low_seconds"] is not None and is_wide(row["low_seconds"], row["high_seconds"])
-        return "datasheet", statement(f"price.trust-source{'-wide' if wide else ''}", **figures)
-    path = "within" if within else "pageable" if hosted and not node.host_path(0).is_c2c else "link"
-    return "datasheet", statement(f"price.trust-{path}")
+        return "datasheet", statement(f"price.trust-source{'-wide' * wide}", **figures)
+    unmeasured = "price.trust-pageable" if hosted and not node.host_path(0).is_c2c else "price.trust-link"
+    return "datasheet", statement("price.trust-within" if within else unmeasured)
 
 
 class Seen(NamedTuple):
