@@ -127,7 +127,7 @@ def _layers(layers: RecordedLayers) -> str:
     left = f"{size(layers.left_out_bytes)} of copies and {time(layers.left_out_seconds)} of kernels"
     sentence = f"The layers are identified by {layers.identified_by}, over {several(layers.passes, 'pass')}; "
     sentence += (
-        f"{percent(layers.confidence)} agree with the median of their passes, and {left} belong to no layer."
+        f"{percent(layers.confidence)} agree with the median of their passes; {left} belong to no layer."
     )
     if layers.resident:
         on_gpu = several(len(layers.resident), "layer")

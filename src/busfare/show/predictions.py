@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import UNSET
 
-from busfare.advise.amounts import ratio, several, signed_percent, time
+from busfare.advise.amounts import percent, ratio, several, signed_percent, time
 from busfare.answers.project import (
     Compared,
     KernelClassThere,
@@ -20,19 +20,7 @@ from busfare.answers.project import (
 from busfare.answers.report import path_name
 from busfare.answers.what_if import Outcome, WhatIf
 from busfare.show.blocks import PATH_NOTE, Shares, bar, change, omitted, ranges, recorder
-from busfare.show.document import (
-    Block,
-    Document,
-    Face,
-    Figure,
-    Items,
-    Table,
-    Text,
-    cell,
-    numbers,
-    table,
-    words,
-)
+from busfare.show.document import Block, Document, Face, Figure, Items, Table, Text, numbers, table, words
 from busfare.show.svg import COLOUR, Bars, BarSeries
 from busfare.show.time_line import TimeLine
 from busfare.show.words import text, worded
@@ -157,9 +145,13 @@ def comparison_document(result: Compared) -> Document:
 
 
 def _kernels_compared(kernels: KernelsCompared) -> Table:
+    total, median, inside = (
+        percent((figure or 0.0) / 100)
+        for figure in (kernels.wmape_percent, kernels.median_percent, kernels.inside_percent)
+    )
     notes = [
-        f"{several(kernels.count, 'launch')} in both traces: error {cell(kernels, 'wmape_percent')} of their total time "
-        f"(WMAPE), median error of a kernel {cell(kernels, 'median_percent')}; {cell(kernels, 'inside_percent')} in range."
+        f"{several(kernels.count, 'launch')} in both traces: error {total} of their total time (WMAPE), median error of a "
+        f"kernel {median}; {inside} in range."
     ]
     notes += _counted(kernels)
     if kernels.unmatched:

@@ -55,10 +55,7 @@ def report_document(
         blocks.append(Text(waits, "warning"))
     failures = {omission.id: omission for omission in result.omissions if omission.id in FAILED}
     shown_first = [failures[id] for id in FAILED if id in failures]
-    blocks += [
-        Text(f"{failed.what[:1].upper()}{failed.what[1:]} ({count(failed.count)}×).", "warning")
-        for failed in shown_first
-    ]
+    blocks += [Text(f"{count(failed.count)}× {failed.what}.", "warning") for failed in shown_first]
     blocks.append(_tiles(result))
     if result.baseline:
         blocks += [Text(f"Since {result.baseline.before}:", "bold"), *diff_blocks(result.baseline)]
