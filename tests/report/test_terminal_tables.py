@@ -127,7 +127,7 @@ def test_a_count_of_1_is_singular(number: int, what: str, expected: str) -> None
     [(0.273, "27 %", "+27.3 %"), (0.0441, "4.4 %", "+4.4 %"), (0.0996, "10 %", "+10.0 %"), (0.0, "0 %", "0.0 %"),
      (-0.0441, "−4.4 %", "−4.4 %"), (-0.0001, "0.0 %", "0.0 %"), (1.5, "150 %", "+150.0 %")],
 )  # fmt: skip
-def test_percentages_have_a_format_of_their_own(share: float, shown: str, signed: str) -> None:
+def test_percentages_have_a_single_format(share: float, shown: str, signed: str) -> None:
     assert (amounts.percent(share), amounts.signed_percent(share)) == (shown, signed)
 
 
