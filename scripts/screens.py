@@ -115,7 +115,7 @@ def _what_if(recorded: Trace) -> Document:
     setting = Setting(load_node("h100-sxm"))
     changes = changes_of(WhatIf(pin="", streams=3), setting.recorded_on)
     result, played = answer_what_if(recorded, changes, setting, guessed=False)
-    after = predicted_trace(played), played.timeline
+    after = predicted_trace(played), played
     return what_if_document(
         result, time_line(recorded, timeline(recorded, setting.recorded_on), predicted=after)
     )

@@ -100,6 +100,16 @@ def test_a_page_may_stand_in_the_folder_of_a_job_and_be_written_again(run_here: 
     assert read(trace).operations.height
 
 
+@pytest.mark.parametrize("mode", ["w", "a"])
+def test_a_page_does_not_go_where_standard_output_goes(tmp_path: Path, mode: str) -> None:
+    page = tmp_path / "page.html"
+    with page.open(mode) as stdout:
+        words = [*BUSFARE, "report", TRACE, "--html", page]
+        done = subprocess.run(words, stdout=stdout, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, page.read_text()) == (2, "")
+    assert "page.html: standard output goes into this file, too; name another place" in done.stderr
+
+
 def _commands(group: click.Group) -> Iterator[click.Command]:
     for name in group.list_commands(click.Context(group)):
         command = group.get_command(click.Context(group), name)

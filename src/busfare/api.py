@@ -21,6 +21,7 @@ import polars as pl
 
 from busfare import questions
 from busfare.advise import guess_node, where_recorded
+from busfare.advise.amounts import several
 from busfare.advise.jobs import advised
 from busfare.answers.compare import compared
 from busfare.answers.diff import diff as diff_reports
@@ -105,7 +106,7 @@ class Run(Trace):
         return what_if(self, **changes)
 
     def __repr__(self) -> str:
-        counts = f"{self.kernels.height:,} kernels, {self.copies.height:,} copies"
+        counts = f"{several(self.kernels.height, 'kernel')}, {several(self.copies.height, 'copy')}"
         return f"<Run {self.path}: {self.format}, {counts}, {self.makespan_seconds:.6g} s>"
 
 

@@ -138,7 +138,7 @@ def test_page_by_page_migration_is_worth_prefetching() -> None:
     finding = advice_of(trace(*moved), "managed-migrations")
     assert finding is not None
     assert 0 < finding.predicted_gain_seconds < 800e-6
-    assert "changing direction 99 times" in text(finding.evidence)
+    assert "with 99 changes of direction" in text(finding.evidence)
 
 
 def test_a_link_at_half_its_rate_is_named_and_a_healthy_link_is_not() -> None:
@@ -265,7 +265,7 @@ def test_copies_that_are_most_of_the_run_are_named_without_a_node() -> None:
     (finding,) = findings(trace(*copies, kernel(11_000, 11_010)), None)
     assert finding.id == "mostly-copies"
     assert finding.predicted_gain_seconds == pytest.approx(11e-3)
-    assert "100% of the run" in text(finding.evidence)
+    assert "100 % of the run" in text(finding.evidence)
 
 
 def test_findings_of_the_same_copies_list_their_overlaps() -> None:

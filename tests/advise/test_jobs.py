@@ -116,6 +116,6 @@ def test_findings_of_a_rank_light_up_its_operations_and_calls(tmp_path: Path) ->
         }
         return {label: number for label, number in many.items() if number}
 
-    assert lit("pageable-copies") == {"rank 0 copies": 12}
+    assert lit("pageable-copies") == {"rank 0 copies and sets": 12}
     assert lit("synchronisations") == {"rank 0 host calls": 12, "rank 1 host calls": 12}
     assert "ping-pong" not in drawn.marks  # nothing here is: its entry gets no button

@@ -15,6 +15,7 @@ from busfare.cost.copies import effective_bytes, in_place_share
 from busfare.cost.models import Seen, copy_operations, to_untouched, with_call
 from busfare.errors import InputError
 from busfare.nodes import Gpu, Node, load_node
+from busfare.show.words import text
 
 MIB = 1 << 20
 TITAN = load_node("gtx-titan")
@@ -112,23 +113,27 @@ def test_unified_memory_is_copied_in_place() -> None:
 
 
 @pytest.mark.parametrize(
-    ("node", "memory", "trusted_model", "why"),
+    ("node", "direction", "memory", "trusted_model", "why"),
     [
-        ("dgx-1-p100", "pageable", "loggp", "measured on this node"),
-        ("h100-sxm", "pageable", "datasheet", "1.6 to 33 GB/s"),
-        ("h100-sxm", "pinned", "datasheet", "the link rate of the slowest part"),
-        ("gh200", "pageable", "datasheet", "100 to 380 GB/s"),
-        ("mi300a", "pageable", "datasheet", "58 to 90 GB/s"),
-        ("mi300a", "pinned", "datasheet", "58 to 90 GB/s"),
+        ("dgx-1-p100", "h2d", "pageable", "loggp", "measured on this node"),
+        ("h100-sxm", "h2d", "pageable", "datasheet", "1.6 to 33 GB/s"),
+        ("h100-sxm", "h2d", "pinned", "datasheet", "the link rate of the slowest part"),
+        ("h100-sxm", "p2p", "device", "datasheet", "the link rate of the slowest part"),
+        ("h100-sxm", "d2d", "device", "datasheet", "half of the data-sheet bandwidth"),
+        ("gh200", "h2d", "pageable", "datasheet", "100 to 380 GB/s"),
+        ("mi300a", "d2h", "pageable", "datasheet", "74 GB/s at this size, based on ROCm/ROCm#3652"),
+        ("mi300a", "d2h", "pageable", "datasheet", "covers pageable copies on all machines"),
+        ("mi300a", "h2d", "pinned", "datasheet", "58 to 90 GB/s"),
     ],
 )
 def test_a_price_says_which_model_to_trust_and_why(
-    node: str, memory: str, trusted_model: str, why: str
+    node: str, direction: str, memory: str, trusted_model: str, why: str
 ) -> None:
-    choice = trusted(load_node(node), "h2d", memory, price(load_node(node), "h2d", memory, 1 << 30))
+    prices = price(load_node(node), direction, memory, 1 << 30)
+    choice = trusted(load_node(node), direction, memory, prices)
     assert choice is not None
-    assert choice["model"] == trusted_model
-    assert why in choice["why"]
+    assert choice[0] == trusted_model
+    assert why in text(choice[1])
 
 
 def test_pageable_copies_of_a_gh200_are_in_the_range_that_was_published() -> None:
@@ -296,10 +301,12 @@ def test_a_node_of_long_copies_alone_takes_the_start_of_the_engine() -> None:
         for size in (1, 64 * MIB)
     }
     assert rungs == {1: "datasheet", 64 * MIB: "probed"}
-    assert trusted(node, "h2d", "pinned", price(node, "h2d", "pinned", 1)) == {
-        "model": "datasheet",
-        "why": "only long copies of this path were measured on this node",
-    }
+    choice = trusted(node, "h2d", "pinned", price(node, "h2d", "pinned", 1))
+    assert choice is not None
+    assert (choice[0], text(choice[1])) == (
+        "datasheet",
+        "only long copies of this path were measured on this node",
+    )
 
 
 def test_a_program_sees_the_call_and_the_wait() -> None:

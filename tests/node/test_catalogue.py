@@ -128,7 +128,7 @@ def test_large_copies_lie_in_their_range_on_the_nodes_of_the_catalogue() -> None
         size = int(row["size_bytes"] or 1 << 29)
         prices = price(node, row["direction"], "pinned", size)
         best = trusted(node, row["direction"], "pinned", prices)
-        predicted = next(p for p in prices if best is not None and p["model"] == best["model"])
+        predicted = next(p for p in prices if best is not None and p["model"] == best[0])
         taken = size / row["rate"] / 1e9
         within = 0.98 * predicted["low_seconds"] <= taken <= 1.02 * predicted["high_seconds"]
         inside.setdefault(node.name, []).append(within)

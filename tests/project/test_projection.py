@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from busfare.advise.amounts import percent
 from busfare.answers.compare import compare
 from busfare.answers.project import project
 from busfare.answers.what_if import answer_what_if
@@ -33,7 +34,7 @@ def test_graphs_recorded_as_a_whole_keep_their_time_and_say_it(graph_us: float, 
     h100, h200 = load_node("h100-sxm"), load_node("h200-sxm")
     result = project(recorded, h100, h200, "calibrated")
     share = graph_us / (graph_us + 1_100)
-    assert f"CUDA graphs recorded as a whole keep their recorded time, {share:.0%} of GPU time" in text(
+    assert f"CUDA graphs recorded as a whole keep their recorded time, {percent(share)} of GPU time" in text(
         result.makespan.method
     )
     assert (result.makespan.predicted_seconds is None) is hidden

@@ -31,7 +31,7 @@ def test_a_change_lists_its_parts_and_its_copies() -> None:
     assert sum(part.change_seconds for part in result.critical_path) == pytest.approx(
         run.change_seconds, abs=1e-6
     )
-    assert result.critical_path[0].what == "copies" and "26 ms shorter (-15.7%)" in text(result.why[0])
+    assert result.critical_path[0].what == "copies" and "26 ms shorter (−15.7 %)" in text(result.why[0])
     assert "Changed: 12 copies of 231 MB, h2d pageable → device, now h2d pinned → device." in map(
         text, result.why
     )
@@ -54,7 +54,7 @@ def test_a_run_against_itself_has_not_changed() -> None:
     as_long, fair, unit = map(text, result.why)
     assert as_long == "The run still takes 166 ms."
     assert fair == "Both traces hold the same amount of work: 6 units of work."
-    assert "27.2 ms → 27.2 ms (+0.0%): the units of one trace vary as much" in unit
+    assert "27.2 ms → 27.2 ms (0.0 %): the units of one trace vary as much" in unit
     assert (result.comparable, result.unit.real, result.unit.parts) == ("runs", False, [])
 
 
@@ -147,7 +147,7 @@ def test_windows_with_different_amounts_of_work_are_compared_by_the_unit() -> No
     assert [(part.what, part.change_seconds > 0) for part in unit.parts] == [("GPU idle", True)]
     fair, change, idle = map(text, result.why)
     assert fair.startswith("The traces hold different amounts of work (40 before and 34 after)")
-    assert "102 µs → 120 µs (+17.6%), more than the units of one trace vary." in change
+    assert "102 µs → 120 µs (+17.6 %), more than the units of one trace vary." in change
     assert idle == "Per unit: GPU idle 18 µs longer."
 
 

@@ -112,7 +112,8 @@ def test_gains_are_of_the_run_without_its_recorder() -> None:
     assert first.what_if == ["--pin", "--unrecorded", f"{unrecorded:g}s"]
     # Of the unrecorded run, not of the recorded one.
     document = report_document(corrected)
-    share = f"of {amounts.time(cost.replayed_seconds)} ({first.predicted_gain_seconds / cost.replayed_seconds:.0%})"
+    part = first.predicted_gain_seconds / cost.replayed_seconds
+    share = f"of {amounts.time(cost.replayed_seconds)} ({amounts.percent(part)})"
     for text in (" ".join(lines(document)), page(document)):
         assert share in text and "per call subtracted for the recorder" in text
 
@@ -130,7 +131,7 @@ def test_a_report_fits_100_columns() -> None:
     )
     text = lines(reported(recorded), 100)
     assert max(len(line) for line in text) <= 100
-    assert any("cut-window: 3 words" in line for line in text)
+    assert any("cut-window (3×): words" in line for line in text)
     assert any("saves up to" in line or "gain not known" in line for line in text)
 
 
@@ -188,7 +189,7 @@ def test_the_terminal_names_what_is_wrong_in_a_job(tmp_path: Path) -> None:
     joined = "\n".join(text)
     assert "12 traces of a job" in joined and "1 file could not be read" in joined and "bad.json" in joined
     assert re.search(r"Slowest: rank 5 on node1, 15 ms", joined)
-    assert re.search(r"GPU 0 of rank 2 on node0, h2d: 25 GB/s, 50% of the median", joined)
+    assert re.search(r"GPU 0 of rank 2 on node0, h2d: 25 GB/s, 50 % of the median", joined)
     assert re.search(r"PCIe 5 x16\s+cpu0 → gpu0\s+12", joined)
 
 

@@ -20,13 +20,16 @@ from rich.cells import cell_len
 
 from busfare.advise import amounts
 from busfare.cli import app, output
+from busfare.show.blocks import omitted
 from busfare.show.document import Column, Document, Table, numbers, words
 from busfare.show.terminal import render
+from busfare.trace import Omission
 from tests.conftest import BUSFARE, run
 from tests.traces import EXAMPLES
 from validation.stored import probe_raw, unpacked
 
 STREAMS, STREAMS_H200 = (str(EXAMPLES / f"smooth-out-of-core-{name}.json.gz") for name in ("h100", "h200"))
+ROOT = Path(__file__).parents[2]
 TRAINING = str(EXAMPLES / "train-images-h100.json.gz")
 PLANNED = ("--h2d", "336MB", "--d2h", "504MB", "--kernel", "12ms", "--node", "h100-sxm")
 
@@ -117,6 +120,35 @@ def test_names_shrink_in_their_middle_and_before_anything_else() -> None:
 )  # fmt: skip
 def test_a_count_of_1_is_singular(number: int, what: str, expected: str) -> None:
     assert amounts.several(number, what) == expected
+
+
+@pytest.mark.parametrize(
+    ("share", "shown", "signed"),
+    [(0.273, "27 %", "+27.3 %"), (0.0441, "4.4 %", "+4.4 %"), (0.0996, "10 %", "+10.0 %"), (0.0, "0 %", "0.0 %"),
+     (-0.0441, "−4.4 %", "−4.4 %"), (-0.0001, "0.0 %", "0.0 %"), (1.5, "150 %", "+150.0 %")],
+)  # fmt: skip
+def test_percentages_have_a_single_format(share: float, shown: str, signed: str) -> None:
+    assert (amounts.percent(share), amounts.signed_percent(share)) == (shown, signed)
+
+
+def test_negative_amounts_have_a_minus_and_no_hyphen() -> None:
+    assert (amounts.time(-0.0032), amounts.size(-1.2e9), amounts.time(-3e-9)) == (
+        "−3.2 ms",
+        "−1.2 GB",
+        "−3 ns",
+    )
+
+
+def test_percentages_and_counts_are_formatted_by_amounts() -> None:
+    formats = r":[+]?[.]\d%[}]|:[+]?[.]\df[}] ?%|[{][a-z_.]+:(?:,|count)[}] [a-z-]+s\b"
+    for file in (ROOT / "src" / "busfare" / "show").glob("*.*"):
+        lines = file.read_text("utf-8").splitlines() if file.suffix in (".py", ".toml") else []
+        assert [line for line in lines if re.search(formats, line) and "width:" not in line] == [], file.name
+
+
+def test_a_page_may_say_of_an_omission_how_often_it_occurred() -> None:
+    left_out = omitted([Omission("damaged", 3, "run.bf: chunks with a wrong checksum: skipped")])
+    assert left_out[0].items == ["damaged (3×): run.bf: chunks with a wrong checksum: skipped"]
 
 
 def test_a_pipe_is_wide_and_wide_shortens_nothing() -> None:

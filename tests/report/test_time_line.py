@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import zlib
 from base64 import b64decode
 from pathlib import Path
@@ -73,6 +74,18 @@ def test_every_operation_and_call_is_in_the_page_with_its_times_and_bytes() -> N
     assert (columns["start"][at], columns["length"][at], columns["bytes"][at]) == (62_000, 28_000, 1 << 20)
     assert header["span"] == 97_000
     assert "first" in header["names"] and "h2d copy, pinned to device" in header["names"]
+
+
+def test_memory_sets_have_a_row_a_colour_and_a_name_apart_from_copies() -> None:
+    cleared = copy(20, 30, 1 << 20) | {"kind": "set", "direction": None, "source_memory": None}
+    drawn = drawn_of(trace(kernel(0, 10), cleared, copy(40, 50, 1 << 20, direction="d2d")))
+    header, _ = unpacked(drawn)
+    assert {"kernels", "other copies", "memory sets"} <= {label for label, *_ in header["rows"]}
+    assert "set of device memory" in header["names"]
+    legend = re.findall(r'background:(#\w+)"></i>([^<]+)', drawn.markup())
+    colours = {name: colour for colour, name in legend}
+    assert colours.keys() >= {"kernels", "other copies", "memory sets"}
+    assert len(set(colours.values())) == len(colours)
 
 
 def test_an_operation_names_its_launch_and_a_call_what_it_waited_for() -> None:

@@ -8,14 +8,17 @@ from msgspec import UNSET, Struct, UnsetType
 
 from busfare.cost.ranges import is_wide
 
-__all__ = ["Predicted", "Ranged", "Timed", "between", "count", "flops", "rate", "several", "size", "time"]
+__all__ = [
+    "Predicted", "Ranged", "Timed", "between", "count", "flops", "percent", "rate", "ratio", "several", "signed_percent",
+    "size", "time",
+]  # fmt: skip
 
 
 def size(bytes_: float) -> str:
     """Bytes with a decimal unit: '1.2 GB'."""
     for limit, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
         if abs(bytes_) >= limit:
-            return f"{bytes_ / limit:.3g} {unit}"
+            return f"{bytes_ / limit:.3g} {unit}".replace("-", "−", 1)
     return f"{bytes_:.0f} B"
 
 
@@ -24,8 +27,9 @@ def time(seconds: float) -> str:
     for limit, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
         if abs(seconds) >= limit * 0.9995:
             value = seconds / limit
-            return f"{value:.3g} {unit}" if abs(value) < 999.5 else f"{value:,.0f} {unit}"
-    return f"{seconds / 1e-9:.0f} ns" if seconds else "0 s"
+            shown = f"{value:.3g} {unit}" if abs(value) < 999.5 else f"{value:,.0f} {unit}"
+            return shown.replace("-", "−", 1)
+    return f"{seconds / 1e-9:.0f} ns".replace("-", "−") if seconds else "0 s"
 
 
 def between(seconds: float, low: float | None, high: float | None) -> str:
@@ -51,6 +55,23 @@ def rate(bytes_per_second: float | None) -> str:
 def flops(per_second: float) -> str:
     """Floating-point operations per second: '47.9 TFLOP/s'."""
     return size(per_second).removesuffix("B") + "FLOP/s"
+
+
+def percent(share: float, digits: int | None = None) -> str:
+    """A share in percent: '27 %', '4.4 %' below ten, or with so many `digits` behind the point."""
+    shown = 100 * share
+    digits = int(abs(shown) < 9.95 and shown != 0) if digits is None else digits
+    return f"{round(shown, digits) + 0.0:.{digits}f} %".replace("-", "−")
+
+
+def signed_percent(share: float, digits: int = 1) -> str:
+    """A change in percent: '+1.2 %', '−1.2 %', and '0.0 %' without a sign."""
+    return "+" * (round(100 * share, digits) > 0) + percent(share, digits)
+
+
+def ratio(factor: float, digits: int = 2) -> str:
+    """How many times: '1.25 ×'."""
+    return f"{factor:.{digits}f} ×"
 
 
 def count(number: int) -> str:

@@ -16,6 +16,7 @@ from busfare.cost.models import to_untouched, with_call
 from busfare.cost.ranges import seconds_between
 from busfare.errors import InputError
 from busfare.nodes import Node, load_node
+from busfare.statements import Words
 from busfare.timeline.build.links import copy_seconds_at_once
 
 __all__ = [
@@ -33,7 +34,7 @@ class Price(Priced, kw_only=True):
 
 class Trusted(Struct):
     model: str
-    why: str
+    why: Words
 
 
 class Seen(Timed, kw_only=True):
@@ -134,7 +135,7 @@ def answer_price(question: questions.Price) -> Prices | CopiesAtOnce | KernelPri
             "node that has such a path (`busfare nodes`), or another direction or memory"
         )
     trust = cost.trusted(node, question.direction, memory, rows)
-    trusted = Trusted(**trust) if trust else None
+    trusted = Trusted(*trust) if trust else None
     row = next((row for row in rows if trusted and row["model"] == trusted.model), None)
     called = with_call(node, question.direction, memory, row) if row else None
     to_host = (question.direction, memory) == ("d2h", "pageable")

@@ -42,7 +42,7 @@ COMMANDS = {
 }
 
 NCU = "count with ncu, and give its output to project --counters (docs/kernels.md)"
-#: Options, by their command, and commands of earlier versions; the text completes "… was removed; ".
+#: Options, by their command, values of options, and commands of earlier versions; the text completes "… was removed; ".
 REMOVED = {
     "probe --fault": "--virtual NODE simulates a node without faults",
     "report --slurm": "start a Dask scheduler and workers with Slurm and use --scheduler",
@@ -59,6 +59,8 @@ REMOVED = {
     "what-if --read-ahead": "change the program, record it again and use busfare diff",
     "what-if --wait-at-first-use": "use --async or --drop-synchronisations",
     "record --threads": "give JAX's own profile (jax.profiler.trace) to busfare report",
+    "export --to nsys-sqlite": "use --to parquet",
+    "export --to otf2": "use --to perfetto, or parquet",
     "bench kv": "use `plan kv`, which predicts the same layouts",
     "bench offload": "use `plan offload`, which predicts the same schedules",
 }

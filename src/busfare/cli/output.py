@@ -1,17 +1,20 @@
-"""How commands show an answer."""
+"""How commands show an answer, and where they write nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
-from busfare.files import write_file
+from busfare.errors import InputError
+from busfare.files import check_place, write_file
 from busfare.printable import note, print_json
 from busfare.show.document import Document
 from busfare.show.page import page
 from busfare.show.terminal import show
 from busfare.show.words import worded
+from busfare.trace import may_be_trace
 
 Of = TypeVar("Of")
 
@@ -28,3 +31,28 @@ def answer(result: Of, document: Callable[[Of], Document], json: bool, html: Pat
         show(shown)
     if html:
         note(f"page written: {html}")
+
+
+def keep_apart(output: Path, folder: bool, inputs: Iterable[Path]) -> None:
+    """Raises InputError where nothing can be written at `output`, which may be a `folder`, or where that would change one of
+    the `inputs`.
+    """
+    for source in inputs:
+        try:
+            touches = _touches(output, source)
+        except (OSError, ValueError):  # one of them is not there, and not harmed
+            continue
+        if touches:
+            raise InputError(f"{output}: overlaps the input {source}; name another place")
+    check_place(output, folder)
+
+
+def _touches(output: Path, source: Path) -> bool:
+    """Whether writing `output` would change `source`, which may be a folder of tables or of traces."""
+    read = source.stat()
+    if os.path.samestat(output.stat(), read):
+        return True
+    real, inside = Path(os.path.realpath(output)), Path(os.path.realpath(source))
+    if real.is_dir():
+        return inside.is_relative_to(real) or any(os.path.samestat(f.stat(), read) for f in os.scandir(real))
+    return inside.is_dir() and real.is_relative_to(inside) and may_be_trace(real)

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from busfare import questions
+from busfare.advise.amounts import several
 from busfare.answers.doctor import examined
 from busfare.answers.kv import answer_kv
 from busfare.answers.offload import answer_offload
@@ -66,8 +67,8 @@ def check(file: Path) -> None:
         raise InputError(f"{file}: {problem}; give the path of a node file")
     checked = load_node(str(file))
     print(
-        f"{file}: {checked.name} is valid: {len(checked.components)} components, {len(checked.links)} "
-        f"links, {len(checked.gpus())} GPU{'s' * (len(checked.gpus()) != 1)}"
+        f"{file}: {checked.name} is valid: {several(len(checked.components), 'component')}, "
+        f"{several(len(checked.links), 'link')}, {several(len(checked.gpus()), 'GPU')}"
     )
 
 

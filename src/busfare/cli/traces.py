@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,16 @@ from busfare.answers.limits import check, parse_limit
 from busfare.cli.output import answer
 from busfare.errors import InputError
 from busfare.files import write_file
+from busfare.jobs.chakra import export_chakra
+from busfare.printable import note
+from busfare.questions import Part
 from busfare.show.demo import run_demo
 from busfare.show.notebook import Answer
-from busfare.trace.write import perfetto_of_pair
+from busfare.show.progress import reading
+from busfare.trace import read
+from busfare.trace.window import part_of
+from busfare.trace.write import check_export, perfetto_of_pair
+from busfare.trace.write import export as write_trace
 
 
 def report(
@@ -51,6 +59,21 @@ def compare(predicted: Path, actual: Path, json: bool, **given: Any) -> None:
 
 def diff(before: Path, after: Path, json: bool, html: Path | None, **given: Any) -> None:
     answer(api.diff(before, after, **given), Answer.document, json, html)
+
+
+def export(trace: Path, to: str, output: Path, **given: Any) -> None:
+    part = Part.of(**given).part()
+    if to == "chakra":
+        if part:
+            raise InputError(f"`{next(iter(part))}`: chakra takes whole traces; leave it out")
+        for left_out in export_chakra(trace, output):
+            print(f"busfare: {left_out}", file=sys.stderr)
+    else:
+        check_export(to, output)
+        with reading(trace):
+            recorded = part_of(read(trace, launches=to != "perfetto"), **part)
+        write_trace(recorded, to, output)
+    note(f"{output} written")
 
 
 def demo(output: Path) -> None:

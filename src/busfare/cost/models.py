@@ -16,7 +16,7 @@ import polars as pl
 
 from busfare.cost import batches, copies
 from busfare.cost.batches import Batch, Seconds
-from busfare.cost.ranges import LONG_COPY_BYTES, ranged, rung_of, seconds_between
+from busfare.cost.ranges import LONG_COPY_BYTES, is_wide, ranged, rung_of, seconds_between
 from busfare.errors import InputError
 from busfare.nodes import Cpu, Curve, FloatArray, Memory, Node
 from busfare.nodes.contention import published
@@ -31,11 +31,6 @@ __all__ = [
 
 #: The entry-point group in which a package names its factories.
 GROUP = "busfare.cost_models"
-#: What is said of copies that no file has a rate for: between two memories, and within one.
-UNMEASURED = (
-    "the rate of pageable copies was never measured here; published rates of large copies are 1.6 to 33 GB/s",
-    "the rate of copies within this memory was never measured; copy engines often reach far less than its bandwidth",
-)
 #: Bytes that cost less than this share of what the smallest copy takes are lost in it.
 LEAST_SHARE = 0.1
 #: A pageable copy that took less than so many times what its engine needs was staged before or after it.
@@ -296,28 +291,30 @@ def copy_operations(direction: str, memory: str, bytes_: Sequence[int]) -> pl.Da
 
 def trusted(
     node: Node, direction: str, memory: str, prices: Sequence[dict[str, Any]]
-) -> dict[str, str] | None:
-    """The `model` among `prices` to go by, and `why`; None where neither `loggp` nor `datasheet` has a price.
+) -> tuple[str, Words] | None:
+    """The model among `prices` to go by, and why; None where neither `loggp` nor `datasheet` has a price.
 
     The others are what a paper published (`ahead`) and baselines that leave packets, staging or latency out.
     """
     names = {row["model"] for row in prices}
     if any((row["model"], row["rung"]) == ("loggp", "probed") for row in prices):
-        return {"model": "loggp", "why": "this path was measured on this node"}
+        return "loggp", statement("price.trust-measured")
     if "datasheet" not in names:
         return None
     if "loggp" in names:
-        return {"model": "datasheet", "why": "only long copies of this path were measured on this node"}
+        return "datasheet", statement("price.trust-long")
     gpu, cpu = node.gpu(0), next((c for c in node.components if isinstance(c, Cpu)), None)
-    within = gpu.unified_memory and direction != "p2p"
+    within = direction == "d2d" or (gpu.unified_memory and direction != "p2p")
     table, rate = (gpu, gpu.copy_bandwidth_bytes_per_s) if within else (cpu, copies.measured_copy(node))
     source = node.provenance(table, "copy_bandwidth_bytes_per_s") if table and rate else None
     hosted = memory == "pageable" and direction in ("h2d", "d2h")
-    if within or (hosted and (source or not node.host_path(0).is_c2c)):
-        why = source.cite if source else UNMEASURED[within]
-    else:
-        why = "this path was never measured; the rate is the link rate of the slowest part minus packet overhead"
-    return {"model": "datasheet", "why": why}
+    if source and (within or hosted):
+        row = next(row for row in prices if row["model"] == "datasheet")
+        figures = {"memory": memory, "bytes_per_second": row["bytes_per_second"], "source": source.cite}
+        wide = row["low_seconds"] is not None and is_wide(row["low_seconds"], row["high_seconds"])
+        return "datasheet", statement(f"price.trust-source{'-wide' * wide}", **figures)
+    unmeasured = "price.trust-pageable" if hosted and not node.host_path(0).is_c2c else "price.trust-link"
+    return "datasheet", statement("price.trust-within" if within else unmeasured)
 
 
 class Seen(NamedTuple):

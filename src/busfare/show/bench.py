@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from busfare.advise.amounts import several, size, time
+from busfare.advise.amounts import percent, ratio, several, size, time
 from busfare.answers.measure import results
 from busfare.show.blocks import bar, machine
 from busfare.show.document import Block, Cells, Document, Figure, Table, Text, numbers, table, words
@@ -81,11 +81,11 @@ def _cell(cell: results.StrategyCell, seen: str, number: int) -> list[Block]:
     )
     sentence = (
         f"fastest: {_name(best.measured)}, {'picked' if best.picked else 'NOT picked'}: predicted "
-        f"{_name(best.predicted)}; streams reach {cell.limit.streams_share_percent:.1f} % of the limit (the "
+        f"{_name(best.predicted)}; streams reach {percent(cell.limit.streams_share_percent / 100, 1)} of the limit (the "
         f"{cell.limit.by}); {several(cell.streams.predicted_best, 'stream')} predicted, {cell.streams.measured_best} {seen}"
     )
     facts = (
-        f"{several(cell.levels, 'level')} of {cell.level_elements:,} doubles; link both ways "
+        f"{several(cell.levels, 'level')} of {several(cell.level_elements, 'double')}; link both ways "
         f"{time(cell.measured_link_seconds)}; "
         + (f"checked against {cell.checked_against}" if cell.checked_against else "not checked")
     )
@@ -148,7 +148,7 @@ def _case(cell: results.MethodsCell) -> Table:
     )
     figures: Cells[results.MethodMeasured] = {
         "whole": "measured_seconds",
-        "±": lambda m: f"{50 * m.spread:.1f}%",
+        "±": lambda m: percent(m.spread / 2, 1),
         **{name: _of_range(name) for name in RANGES},
         **DUE,
     }
@@ -168,7 +168,7 @@ def _ranges(cells: list[results.MethodsCell], seen: str) -> Bars:
     for cell in cells:
         slowest = max(m.measured_seconds for m in cell.methods)
         for m in sorted(cell.methods, key=lambda m: m.method):
-            labels.append(f"{cell.elements:,} ints, {m.method}")
+            labels.append(f"{several(cell.elements, 'int')}, {m.method}")
             for name, bars in shares.items():
                 seconds = m.measured_ranges_seconds.get(name, 0.0)
                 bars.append(Bar(seconds / slowest, hover=f"{name}: {time(seconds)}"))
@@ -181,7 +181,7 @@ def _with_published(result: results.MethodsResult) -> list[Block]:
     published = result.published.situation_1
 
     def share(ratios: dict[str, float], method: str) -> str:
-        return f"{ratios[method]:.2f} ×" if method in ratios else "–"
+        return ratio(ratios[method]) if method in ratios else "–"
 
     methods = list(dict.fromkeys((*single, *repeated, *published)))
     rows = [(name, *(share(ratios, name) for ratios in (single, repeated, published))) for name in methods]
@@ -204,7 +204,7 @@ def _crossing(crossing: results.Crossover, seen: str) -> list[Block]:
     )
     sentence = (
         f"Pinned copies beat zero-copy from {here} accesses an element on ({seen}), {due} (predicted), "
-        f"at {crossing.elements:,} ints"
+        f"at {several(crossing.elements, 'int')}"
     )
     lines = [
         Line(f"{method}, {what}", colour, crossing.accesses, seconds[method], predicted=what == "predicted")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import asdict
 
-from busfare.advise.amounts import Predicted, Ranged, count, several, size, time
+from busfare.advise.amounts import Predicted, Ranged, count, percent, several, signed_percent, size, time
 from busfare.advise.jobs import JobFinding
 from busfare.answers.job import JobReport
 from busfare.answers.report import Path, Report, Sized, path_name
@@ -59,7 +59,7 @@ class Shares:
             shown = [part for part in path if part.share >= LEAST_DRAWN]
             parts = "".join(
                 f'<i style="width:{part.seconds / most:.2%};background-color:{COLOUR[drawn_as(part.part)]}" '
-                f'title="{escaped(f"{part.part}: {time(part.seconds)}, {part.share:.1%}")}"></i>'
+                f'title="{escaped(f"{part.part}: {time(part.seconds)}, {percent(part.share, 1)}")}"></i>'
                 for part in shown
             )
             whole = time(sum(part.seconds for part in path))
@@ -68,7 +68,7 @@ class Shares:
                 f'<div class="name">{escaped(name)}, {whole}</div><div class="share{hatched}">{parts}</div>'
             )
             for part in shown:
-                share = f"{part.share:.0%}" if part.share >= 0.005 else "&lt; 1%"
+                share = percent(part.share) if part.share >= 0.0005 else "&lt; 0.1 %"
                 legend.setdefault(part.part, []).append(share)
         # Of several paths, each part's share stands where it is pointed at.
         written = {part: shares[0] if len(self.paths) == 1 else "" for part, shares in legend.items()}
@@ -136,8 +136,8 @@ def _gain_notes(
 
 
 def change(old: float, new: float | None) -> str:
-    """From one time to another: '+1.2%', and no minus before nothing."""
-    return f"{round(new / old - 1, 3) + 0.0:+.1%}" if old and new is not None else "–"
+    """From one time to another: '+1.2 %'."""
+    return signed_percent(new / old - 1) if old and new is not None else "–"
 
 
 def bar(of: float | Predicted | results.WithPrediction) -> Bar:
@@ -198,7 +198,7 @@ FIXES = {"guessed-node": "; override with --from"}
 def omitted(omissions: Sequence[Omission | Left], title: str = "Limits of this trace") -> list[Items]:
     """What was skipped, repaired or unknown; nothing where nothing was."""
     sentences = [
-        f"{o.id}: {f'{count(o.count)} ' if o.count else ''}{o.what}{FIXES.get(o.id, '')}"
+        f"{o.id}{f' ({count(o.count)}×)' if o.count else ''}: {o.what}{FIXES.get(o.id, '')}"
         + (
             f" ({several(o.traces, 'trace')}{'; first shown' * (o.traces > 1)})"
             if isinstance(o, Left) and o.traces
@@ -339,6 +339,6 @@ def _waited(collectives: Sequence[Collective]) -> str:
         return "No collective has more than one of its ranks here: waiting between ranks is unknown."
     number = count(sum(row.count for row in matched))
     return (
-        f"{number} collectives and messages between ranks took {time(whole)} in all ranks together: "
-        f"{wait / whole:.0%} of that ({time(wait)}) waiting for the last rank to arrive, {time(transfer)} transfers."
+        f"Collectives and messages between ranks ({number}) took {time(whole)} in all ranks together: "
+        f"{percent(wait / whole)} of that ({time(wait)}) waiting for the last rank to arrive, {time(transfer)} transfers."
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import resources
 from pathlib import Path
 
-from busfare.advise.amounts import time
+from busfare.advise.amounts import ratio, time
 from busfare.answers.project import project, projected
 from busfare.answers.report import examine
 from busfare.answers.what_if import Outcome, answer_what_if
@@ -47,7 +47,7 @@ def run_demo(folder: Path) -> Path:
         (f"{CHANGED} (recorded)", new.makespan.recorded_seconds),
     ]
     shown = [(name, bar(run)) for name, run in runs]
-    rows = [(name, run.label, f"{baseline / (run.value or baseline):.1f} ×") for name, run in shown]
+    rows = [(name, run.label, ratio(baseline / (run.value or baseline), 1)) for name, run in shown]
     recorded = (f"{RECORDED_ON} (recorded)", *(time(p.makespan.recorded_seconds) for p in (old, new)))
     elsewhere = [
         (f"{pair[0].to} (predicted)", *(str(p.makespan) for p in pair))

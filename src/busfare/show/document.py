@@ -86,12 +86,12 @@ UNITS: dict[str, Callable[[Any], str]] = {
     "bytes_per_second": amounts.rate,
     "seconds": amounts.time,
     "bytes": amounts.size,
-    "error_percent": "{:+.1f} %".format,
-    "wmape_percent": "{:.2f} %".format,
-    "inside_percent": "{:.0f} %".format,
-    "percent": "{:.1f} %".format,
-    "share_hidden": "{:.0%}".format,
-    "share": "{:.1%}".format,
+    "error_percent": lambda p: amounts.signed_percent(p / 100),
+    "wmape_percent": lambda p: amounts.percent(p / 100, 2),
+    "inside_percent": lambda p: amounts.percent(p / 100, 0),
+    "percent": lambda p: amounts.percent(p / 100, 1),
+    "share_hidden": lambda share: amounts.percent(share, 0),
+    "share": lambda share: amounts.percent(share, 1),
 }
 
 

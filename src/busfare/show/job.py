@@ -11,7 +11,7 @@ from pathlib import PurePath
 
 import numpy as np
 
-from busfare.advise.amounts import count, rate, several, size, time
+from busfare.advise.amounts import count, percent, rate, ratio, several, size, time
 from busfare.advise.jobs import TOGETHER, JobFinding
 from busfare.answers.job import Carried, JobReport, Traffic
 from busfare.errors import InputError
@@ -91,7 +91,7 @@ def job_document(
         Text(f"Slowest: {name(slowest)}, {time(slowest.value)} ({slowest.path})", title=""),
         Text(
             f"{several(moved.count, 'transfer')} of {size(moved.bytes)} in {time(moved.seconds)}, "
-            f"{time(moved.exposed_seconds)} exposed; {moved.share_of_gpu_time:.1%} of GPU time (sums over all traces)"
+            f"{time(moved.exposed_seconds)} exposed; {percent(moved.share_of_gpu_time)} of GPU time (sums over all traces)"
         ),
         _tiles(result, name),
         *(
@@ -145,7 +145,7 @@ def _tiles(result: JobReport, name: Name) -> Tiles:
             (time(result.slowest.value), f"slowest: {name(result.slowest)}"),
             (time(moved.seconds), f"transfers of {size(moved.bytes)}, all traces"),
             (time(moved.exposed_seconds), "of that exposed: no kernel computes meanwhile"),
-            (f"{moved.share_of_gpu_time:.1%}", "of GPU time is transfers"),
+            (percent(moved.share_of_gpu_time), "of GPU time is transfers"),
             *([(f"{len(health.slow):,}", f"slow links of {links:,}")] if links else []),
         ]
     )
@@ -198,7 +198,7 @@ def _spreads(spreads: Sequence[Spreading], name: Name, of_traces: Sequence[RankF
         what = WORDS[row.figure]
         if row.outliers.listed and row.outliers.above is not None:
             most: Cells[Outlier] = {what: lambda o, key=row.figure: amount(o.value, key)} | {
-                "of the median": lambda o: f"{o.of_median:.2f} ×"
+                "of the median": lambda o: ratio(o.of_median)
             }
             title = f"Outliers by {what} (above {amount(row.outliers.above, row.figure)})"
             blocks.append(table(row.outliers.listed, title, {"trace": name}, most, most=MOST))
@@ -244,7 +244,7 @@ def _health(result: JobReport, name: Name) -> list[Block]:
     health = result.link_health
     if not health.groups:
         return [Text("Link health: unknown, because there is no large pinned copy (16 MiB or more).", "dim")]
-    sound = f"Every link reaches {SOUND:.0%} of its peers' median and of the data sheet."
+    sound = f"Every link reaches {percent(SOUND)} of its peers' median and of the data sheet."
     groups = table(
         health.groups,
         "Link health: best rate of large pinned copies on each link",
@@ -263,13 +263,13 @@ def _health(result: JobReport, name: Name) -> list[Block]:
 
 
 def _slow_link(link: Slow, name: Name) -> str:
-    """'GPU 3 of rank 3 on b12, h2d: 12 GB/s, 50% of the median of it and its 31 peers, 23% of the data sheet'."""
+    """'GPU 3 of rank 3 on b12, h2d: 12 GB/s, 50 % of the median of it and its 31 peers, 23 % of the data sheet'."""
     to = "" if link.peer_device is None else f" to GPU {link.peer_device}"
     sentence = f"GPU {link.device}{to} of {name(link)}, {link.direction}: {rate(link.bytes_per_second)}"
     if link.share_of_peers is not None:
-        sentence += f", {link.share_of_peers:.0%} of the median of this link and its {link.peers:,} peers"
+        sentence += f", {percent(link.share_of_peers)} of the median of this link and its {several(link.peers, 'peer')}"
     if link.share_of_data_sheet is not None:
-        sentence += f", {link.share_of_data_sheet:.0%} of the data sheet"
+        sentence += f", {percent(link.share_of_data_sheet)} of the data sheet"
     return sentence
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import UNSET
 
-from busfare.advise.amounts import several, size, time
+from busfare.advise.amounts import percent, several, size, time
 from busfare.answers.kv import PlanKvResult
 from busfare.answers.offload import PlanOffloadResult
 from busfare.planning.offload.schedule import ROWS_OF_TILE
@@ -60,7 +60,7 @@ def offload_words(result: PlanOffloadResult) -> list[str]:
         )
         return words
     share = result.share_hidden
-    hidden = "" if share is None else f"; {share:.0%} of the copies are hidden"
+    hidden = "" if share is None else f"; {percent(share)} of the copies are hidden"
     cached = f"cached experts {size(result.cached_bytes)} and " if result.cached_bytes else ""
     words += [
         f"A pass with {named}, depth {result.depth}, {result.memory} memory: predicted {result.shown(seconds)}. Copies take "
@@ -102,7 +102,7 @@ def offload_words(result: PlanOffloadResult) -> list[str]:
         )
     if result.gpus > 1:
         words.append(
-            f"{result.gpus} GPUs stream at once: each gets {result.link_share:.0%} of its link's rate."
+            f"{result.gpus} GPUs stream at once: each gets {percent(result.link_share)} of its link's rate."
         )
     return words
 
@@ -126,7 +126,9 @@ def _layers(layers: RecordedLayers) -> str:
     """What a reader has to know of layers from a trace."""
     left = f"{size(layers.left_out_bytes)} of copies and {time(layers.left_out_seconds)} of kernels"
     sentence = f"The layers are identified by {layers.identified_by}, over {several(layers.passes, 'pass')}; "
-    sentence += f"{100 * layers.confidence:.0f} % agree with the median of their passes, and {left} belong to no layer."
+    sentence += (
+        f"{percent(layers.confidence)} agree with the median of their passes; {left} belong to no layer."
+    )
     if layers.resident:
         on_gpu = several(len(layers.resident), "layer")
         sentence += f" For {on_gpu} nothing was copied: their bytes are not in the trace and count as 0."
@@ -144,7 +146,8 @@ def kv_words(result: PlanKvResult) -> list[str]:
         moved += f" in and {size(result.evicted_bytes)} out meanwhile"
     pieces = f", each in {several(block.pieces, 'piece')}" if block.pieces > 1 else ""
     sentences = [
-        f"{result.tokens:,} tokens are {moved}: {several(block.count, 'block')} of {size(block.bytes)}{pieces}.",
+        f"The cache of {several(result.tokens, 'token')} has {moved}: {several(block.count, 'block')} of "
+        f"{size(block.bytes)}{pieces}.",
         f"{best.layout}: predicted {time(fastest)}, bound by {LIMITS[best.limited_by]}; in one piece, by one "
         f"copy, {time(bound.predicted_seconds)}. {LAYOUTS[best.layout]}",
     ]
@@ -180,7 +183,7 @@ def _worth(result: PlanKvResult) -> str:
         if last is None:
             ends = [f"{end:,}" if end else "never" for end in between or ()]
             inside = f" ({' to '.join(ends)} by the interval of computing)" if len(set(ends)) > 1 else ""
-            parts.append(f"from {first:,} tokens on{inside}")
+            parts.append(f"from {several(first, 'token')} on{inside}")
         else:
-            parts.append(f"from {first:,} to {last:,} tokens")
+            parts.append(f"from {first:,} to {several(last, 'token')}")
     return f"Fetch {' and '.join(parts)}." if parts else f"Recompute at any length: {result.reason}."

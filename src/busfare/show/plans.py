@@ -234,7 +234,7 @@ def kv_document(result: PlanKvResult) -> Document:
         *_by_length(result),
     ]
     of = f" of {result.model}" if result.model else ""
-    title = f"{result.tokens:,} tokens of KV cache{of} on {result.node}"
+    title = f"{several(result.tokens, 'token')} of KV cache{of} on {result.node}"
     blocks.append(_basis(result.basis))
     return Document(f"busfare plan kv: {title}", title, "every time of a fetch is predicted", blocks)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import UNSET
 
-from busfare.advise.amounts import several, time
+from busfare.advise.amounts import percent, ratio, several, signed_percent, time
 from busfare.answers.project import (
     Compared,
     KernelClassThere,
@@ -124,7 +124,7 @@ def comparison_document(result: Compared) -> Document:
     blocks: list[Block] = [
         table(
             result.models,
-            "Error by cost model: 100 · Σ|recorded − predicted| / Σ recorded",
+            "Error by cost model (WMAPE): Σ|recorded − predicted| of the copies, over the sum of their recorded times",
             {"model": "model"},
             {"copies compared": "count", "WMAPE": "wmape_percent", "in range": "inside_percent"},
         ),
@@ -145,9 +145,13 @@ def comparison_document(result: Compared) -> Document:
 
 
 def _kernels_compared(kernels: KernelsCompared) -> Table:
+    total, median, inside = (
+        percent((figure or 0.0) / 100)
+        for figure in (kernels.wmape_percent, kernels.median_percent, kernels.inside_percent)
+    )
     notes = [
-        f"WMAPE over {kernels.count:,} launches in both traces: {kernels.wmape_percent:.1f} %; median error of a "
-        f"kernel: {kernels.median_percent:.1f} %; {kernels.inside_percent:.0f} % in range."
+        f"{several(kernels.count, 'launch')} in both traces: error {total} of their total time (WMAPE), median error of a "
+        f"kernel {median}; {inside} in range."
     ]
     notes += _counted(kernels)
     if kernels.unmatched:
@@ -182,9 +186,9 @@ def what_if_document(result: WhatIf, time_line: TimeLine | None = None) -> Docum
         (unchanged, "", time(base.replayed_seconds), "", ""),
     ]
     for row in rows:
-        faster = "–" if row.speedup is None else f"{row.speedup:.3f}×"
-        share = None if row.gain_seconds is None else 100 * row.gain_seconds / (base.replayed_seconds or 1)
-        gain = "–" if share is None else f"{share:+.1f} %"
+        faster = "–" if row.speedup is None else ratio(row.speedup, 3)
+        share = None if row.gain_seconds is None else row.gain_seconds / (base.replayed_seconds or 1)
+        gain = "–" if share is None else signed_percent(share)
         cells.append((f"{row.title} (predicted)", f"{row.touched:,}", str(row), gain, faster))
     notes = [ranges(result), *([recorder(cost)] if cost else [])]
     low, high = result.range_seconds

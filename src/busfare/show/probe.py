@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from busfare.advise.amounts import rate, several, size, time
+from busfare.advise.amounts import percent, rate, several, signed_percent, size, time
 from busfare.answers.measure import ProbedCase, ProbeResult, ResidualCase
 from busfare.nodes import CollectiveCurve, Contention, Cost, Curve, Kernels
 from busfare.show.blocks import machine
@@ -36,13 +36,13 @@ def probe_document(result: ProbeResult) -> Document:
     blocks: list[Block] = [table for table in tables if table.rows]
     for n, h in enumerate(result.health):
         measured, due = h.measured_bytes_per_second, h.predicted_bytes_per_second
-        rates = f"{rate(measured)} of {rate(due)} by the data sheet ({measured / due:.0%})"
+        rates = f"{rate(measured)} of {rate(due)} by the data sheet ({percent(measured / due)})"
         sentence = f"GPU {h.gpu} {h.direction}: {rates}: {h.verdict or 'sound'}"
         blocks.append(Text(sentence, title="Is it sound?" if not n else ""))
     for name, errors in (("pinned", result.residuals), ("pageable", result.residuals.pageable)):
         if errors.count and errors.median_percent is not None:
             cases = several(errors.count, f"{name} case")
-            figures = f"median {errors.median_percent:.2f} %, largest {errors.max_percent:.2f} %"
+            figures = f"median {percent(errors.median_percent / 100)}, largest {percent((errors.max_percent or 0) / 100)}"
             blocks.append(Text(f"Residuals on {cases}, not used for the fit: {figures}"))
     blocks += [Text(f"DISTURBED: {sentence}", "bold") for sentence in result.disturbances]
     reasons = Counter(row.why for row in result.left_out)
@@ -71,7 +71,7 @@ def _paths(curves: Sequence[Curve]) -> Table:
 def _shares(contention: Sequence[Contention]) -> Table:
     """What each direction keeps of its own rate."""
     rows = [
-        (str(c.gpu or 0), situation, f"{shares.h2d:.0%}", f"{shares.d2h:.0%}")
+        (str(c.gpu or 0), situation, percent(shares.h2d, 0), percent(shares.d2h, 0))
         for c in contention
         for situation, shares in (
             ("copies go both ways", c.both),
@@ -162,7 +162,7 @@ def _residuals(cases: Sequence[ResidualCase]) -> list[Figure]:
     if not cases:
         return []
     errors = [100 * (c.predicted_seconds / c.measured_seconds - 1) for c in cases]
-    hovers = [f"{c.case}: {error:.2f} %" for c, error in zip(cases, errors, strict=True)]
+    hovers = [f"{c.case}: {signed_percent(error / 100, 2)}" for c, error in zip(cases, errors, strict=True)]
     line = Line(
         "error", COLOUR["copies"], [c.measured_seconds for c in cases], errors, apart=True, hovers=hovers
     )

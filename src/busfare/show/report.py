@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from busfare.advise import RangedFinding
-from busfare.advise.amounts import count, several, size, time
+from busfare.advise.amounts import count, percent, several, size, time
 from busfare.answers.report import Changed, Diff, Report, path_name
 from busfare.show.blocks import (
     LEAST_DRAWN,
@@ -55,7 +55,7 @@ def report_document(
         blocks.append(Text(waits, "warning"))
     failures = {omission.id: omission for omission in result.omissions if omission.id in FAILED}
     shown_first = [failures[id] for id in FAILED if id in failures]
-    blocks += [Text(f"{failed.count:,} {failed.what}.", "warning") for failed in shown_first]
+    blocks += [Text(f"{count(failed.count)}× {failed.what}.", "warning") for failed in shown_first]
     blocks.append(_tiles(result))
     if result.baseline:
         blocks += [Text(f"Since {result.baseline.before}:", "bold"), *diff_blocks(result.baseline)]
@@ -100,7 +100,7 @@ def _tiles(result: Report) -> Tiles:
         (time(result.makespan_seconds), "whole run"),
         (time(moved.seconds), f"{several(moved.count, 'transfer')} of {size(moved.bytes)}"),
         (time(moved.exposed_seconds), "of that exposed: no kernel computes meanwhile"),
-        (f"{moved.share_of_gpu_time:.1%}", "of GPU time is transfers"),
+        (percent(moved.share_of_gpu_time), "of GPU time is transfers"),
         (time(result.kernels.seconds), several(result.kernels.count, "kernel")),
     ]
     more = (
@@ -115,7 +115,7 @@ def _summary(result: Report) -> Table:
 
     def part(seconds: float) -> str:
         # Sums over several GPUs are no part of one run's time.
-        return f"{seconds / run:.1%}" if len(result.gpus) == 1 and run > 0 else "–"
+        return percent(seconds / run, 1) if len(result.gpus) == 1 and run > 0 else "–"
 
     rows = [
         ("transfers", count(moved.count), size(moved.bytes), time(moved.seconds), part(moved.seconds),
@@ -134,7 +134,7 @@ def _summary(result: Report) -> Table:
         rows.append(("start-up", "", "", time(result.startup_seconds), part(result.startup_seconds), ""))
     rows.append(("whole run", "", "", time(run), "", ""))
     sentence = (
-        f"Transfers are {moved.share_of_gpu_time:.1%} of GPU time (transfers and kernels); "
+        f"Transfers are {percent(moved.share_of_gpu_time)} of GPU time (transfers and kernels); "
         f"exposed: no kernel {'computes' if result.communication.count else 'runs'} beside them."
     )
     columns = words("recorded") + numbers("count", "bytes", "time", "of the run", "exposed")
@@ -160,7 +160,7 @@ def _gpus(result: Report) -> list[Table]:
             {"engine": lambda engine: f"GPU {engine.device}, {engine.work}"},
             {
                 "busy": "busy_seconds",
-                "of the run": lambda engine: f"{engine.busy_seconds / (result.makespan_seconds or 1):.1%}",
+                "of the run": lambda engine: percent(engine.busy_seconds / (result.makespan_seconds or 1), 1),
                 "rate while busy": "bytes_per_second",
             },
             face="page",
@@ -216,7 +216,7 @@ def _basis(result: Report) -> str:
 
 
 def _gain(finding: RangedFinding, result: Report) -> str:
-    """'saves 27 ms of 166 ms (16%), by replay', or 'saves up to 27 ms of 166 ms (16%), may save nothing' where only a
+    """'saves 27 ms of 166 ms (16 %), by replay', or 'saves up to 27 ms of 166 ms (16 %), may save nothing' where only a
     bound is known.
 
     Of the run without its recorder, where that is known.
@@ -225,7 +225,7 @@ def _gain(finding: RangedFinding, result: Report) -> str:
     run = cost.replayed_seconds if cost else result.makespan_seconds
     sentence = f"saves {finding.shown(gain) if finding.by_replay else f'up to {time(gain)}'}"
     if run:
-        sentence += f" of {time(run)} ({gain / run:.0%})"
+        sentence += f" of {time(run)} ({percent(gain / run)})"
     return sentence + (", by replay" if finding.by_replay else "") + may_be_nothing(finding)
 
 
@@ -234,7 +234,8 @@ def unexplained(result: Report) -> str | None:
     waits, run = result.unexplained_seconds, result.makespan_seconds
     if not waits or waits < WORTH_SAYING * run:
         return None
-    return f"{waits / run:.0%} of the run ({time(waits)}): waits without a recorded cause; predictions leave them unchanged."
+    part = f"{percent(waits / run)} of the run ({time(waits)})"
+    return f"{part}: waits without a recorded cause; predictions leave them unchanged."
 
 
 def diff_document(result: Diff) -> Document:

@@ -21,6 +21,7 @@ COLOUR = {
     "h2d": "#e69f00",
     "d2h": "#009e73",
     "other copies": "#cc79a7",
+    "memory sets": "#c9b400",
     "copies": "#d55e00",
     "calls": "#8c8c8c",
     "waits": "#7f63b8",
@@ -33,7 +34,6 @@ COLOUR = {
 }
 #: Parts of a critical path that are drawn as something else is.
 DRAWN_AS = {
-    "memory sets": "other copies",
     "unexplained waits": "waits",
     "CPU time in API calls": "calls",
     "start-up": "whole run",
@@ -275,7 +275,8 @@ def amount(value: float, unit: str) -> str:
         return amounts.size(value) + unit[1:]
     if unit == "FLOP/s":
         return amounts.flops(value)
-    return f"{f'{value:,.0f}' if abs(value) >= 1e4 else f'{value:.4g}'}{unit and ' '}{unit}"
+    number = f"{value:,.0f}" if abs(value) >= 1e4 else f"{value:.4g}"
+    return f"{number}{unit and ' '}{unit}".replace("-", "−", 1)
 
 
 def _x_axis(x: Scale, top: float, end: float, words: str, unit: str, whole: bool) -> Iterator[str]:

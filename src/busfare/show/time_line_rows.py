@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from busfare import advise
 from busfare.advise import Finding
+from busfare.advise.amounts import several
 from busfare.advise.jobs import TOGETHER, JobFinding
 from busfare.jobs.model import JobTimeline
 from busfare.show.svg import COLOUR, drawn_as
@@ -105,7 +106,7 @@ def _rows(
         sizes = of_group.group_by("number").len().sort("len", "number", descending=[True, False])
         kept = sizes["number"].head(most)
         if sizes.height > most:
-            left_out.append(f"{sizes.height - most} less busy {what}s")
+            left_out.append(several(sizes.height - most, f"less busy {what}"))
         parts_of = of_group.filter(pl.col("number").is_in(kept.implode())).partition_by(
             ["number", "sub"], as_dict=True
         )
@@ -129,14 +130,15 @@ def _operations(operations: pl.DataFrame, marks: NDArray[np.int64]) -> pl.DataFr
         .then(KINDS.index("h2d"))
         .when(is_transfer() & (direction == "d2h"))
         .then(KINDS.index("d2h"))
+        .when(pl.col("kind") == "set")
+        .then(KINDS.index("memory sets"))
         .otherwise(KINDS.index("other copies"))
     )
     memory = [
         pl.col(f"{end}_memory").cast(pl.String).fill_null("unknown") for end in ("source", "destination")
     ]
     moved = pl.format("{} {}, {} to {}", direction.fill_null(""), pl.col("kind").cast(pl.String), *memory)
-    several = operations["process"].n_unique() > 1
-    of = pl.format(", process {}", "process") if several else pl.lit("")
+    of = pl.format(", process {}", "process") if operations["process"].n_unique() > 1 else pl.lit("")
     place = (pl.col(name).cast(pl.String).fill_null("?") for name in ("device", "stream"))
     stream = pl.concat_str(pl.format("GPU {}, stream {}", *place), of)
     kinds = of_codes(kind_codes(operations), pl.Series(dtype=CLASSES))
@@ -147,8 +149,10 @@ def _operations(operations: pl.DataFrame, marks: NDArray[np.int64]) -> pl.DataFr
         "marks",
         kind=work.fill_null(KINDS.index("other copies")),
         # Texts are made of the rows that are alike once.
-        name=pl.when(is_transfer() | (pl.col("kind") == "set"))
+        name=pl.when(is_transfer())
         .then(moved.cast(pl.Categorical))
+        .when(pl.col("kind") == "set")
+        .then(pl.format("set of {} memory", memory[1]).cast(pl.Categorical))
         .otherwise("name"),
         stream=stream.cast(pl.Categorical),
         group=pl.lit("work"),
@@ -248,10 +252,10 @@ def job_time_line(job: JobTimeline, findings: Sequence[JobFinding] = ()) -> Time
         carried[members.filter(~pl.col("is_call"))["node"].to_numpy()] = True
         work = _operations(run.operations, on_operations[run.operations["row"].to_numpy()]).filter(~carried)
         work = work.with_columns(pl.col("start_ns", "end_ns") + shift)
-        copies = [KINDS.index(name) for name in ("h2d", "d2h", "other copies")]
+        copies = [KINDS.index(name) for name in ("h2d", "d2h", "other copies", "memory sets")]
         for what, drawn, frame in (
             ("kernels", None, work.filter(~pl.col("kind").is_in(copies))),
-            ("copies", None, work.filter(pl.col("kind").is_in(copies))),
+            ("copies and sets", None, work.filter(pl.col("kind").is_in(copies))),
             ("waits", "waits", joined.select("name", "start_ns", end_ns="last_ns", marks="at_waits")),
             ("transfers", "communication", joined.select(
                 "name", start_ns="last_ns", end_ns=pl.col("start_ns") + pl.col("whole"), marks="at_transfers")),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Callable
 from functools import cache
@@ -26,7 +27,9 @@ Result = TypeVar("Result")
 AMOUNTS: dict[str, Callable[[Any], str]] = {
     "count": amounts.count,
     "exact": exact_bytes,
+    "percent": amounts.percent,
     "rate": amounts.rate,
+    "signed": amounts.signed_percent,
     "size": amounts.size,
     "time": amounts.time,
     "options": lambda fields: " and ".join(f"--{field.replace('_', '-')}" for field in fields),
@@ -42,7 +45,7 @@ class _Figures(Formatter):
             return AMOUNTS[format_spec](value)
         if isinstance(value, tuple):
             return (format_spec or " ").join(map(text, value))
-        if len(format_spec) > 1 and format_spec.replace(" ", "").isalpha():
+        if len(format_spec) > 1 and re.fullmatch("[a-zA-Z -]+", format_spec):
             return amounts.several(value, format_spec)
         return format(value, format_spec)
 

@@ -17,8 +17,6 @@ __all__ = ["check_export", "export", "perfetto_of_pair"]
 
 FORMATS = ("parquet", "csv", "perfetto")
 FOLDERS = ("parquet", "csv")
-#: Formats of earlier versions, and what to use instead.
-REMOVED = {"nsys-sqlite": "use `to` parquet", "otf2": "use `to` perfetto, or parquet"}
 #: How cells begin that spreadsheets take for formulas.
 FORMULA = r"^[=+\-@\t\r]"
 TABLES = ("operations", "calls", "events", "markers", "devices", "streams", "launches")
@@ -39,8 +37,6 @@ def export(trace: Trace, to: str, output: Path) -> None:
 
 def check_export(to: str, output: Path) -> None:
     """Raises InputError for an unknown format, or where it cannot be written to `output`: before a trace is read."""
-    if to in REMOVED:
-        raise InputError(f"export `to` {to} was removed; {REMOVED[to]}")
     if to not in FORMATS:
         raise InputError(f"`to` {to}: unknown format; choose one of {', '.join(FORMATS)}, chakra")
     if to in FOLDERS and output.is_file():

@@ -16,6 +16,7 @@ from typing import Any
 
 import click
 
+from busfare.cli import REMOVED
 from busfare.errors import InputError
 from busfare.printable import WIDE
 
@@ -99,7 +100,11 @@ class Command(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if ctx.resilient_parsing:  # a shell asks how it goes on
             return super().parse_args(ctx, args)
-        *_, order = self.make_parser(ctx).parse_args(args=list(args))
+        given, _, order = self.make_parser(ctx).parse_args(args=list(args))
+        for param in order:
+            named = f"{self.name} {param.opts[0]} {given[str(param.name)]}"
+            if named in REMOVED:
+                raise click.UsageError(f"{named} was removed; {REMOVED[named]}", ctx)
         single = [p for p in order if isinstance(p, click.Option) and not (p.multiple or p.is_flag)]
         for param in single:
             if single.count(param) > 1:
@@ -121,11 +126,14 @@ class Command(click.Command):
         read = [path for name, value in values.items() if name not in outputs for path in _paths(value)]
         options = {str(p.name): p.opts[0] for p in self.params if isinstance(p, click.Option)}
         try:
-            _keep_apart_from_stdout(read)
+            _keep_apart_from_stdout(read, "this input")
+            _keep_apart_from_stdout(
+                [Path(values[name]) for name in outputs if values[name]], "this file, too"
+            )
             written: dict[str, str] = {}
             for name, kind in outputs.items():
                 if output := values[name]:
-                    import_module("busfare.cli.places").keep_apart(output, kind.folder, read)
+                    import_module("busfare.cli.output").keep_apart(output, kind.folder, read)
                     taken = written.setdefault(os.path.realpath(output), name)
                     if taken != name and not output.is_relative_to("/dev"):
                         raise InputError(f"{output}: `{taken}` and `{name}` name the same file; name two")
@@ -146,11 +154,11 @@ def _paths(value: Any) -> Iterator[Path]:
             yield Path(part)
 
 
-def _keep_apart_from_stdout(inputs: Iterable[Path]) -> None:
-    """Raises InputError where standard output goes into a file that is read, as `>> TRACE` does."""
+def _keep_apart_from_stdout(files: Iterable[Path], what: str) -> None:
+    """Raises InputError where standard output goes into a file that is read, as `>> TRACE` does, or also written."""
     with suppress(OSError):  # closed
         stdout = os.fstat(1)
-        for source in inputs if stat.S_ISREG(stdout.st_mode) else ():
+        for file in files if stat.S_ISREG(stdout.st_mode) else ():
             with suppress(OSError, ValueError):
-                if os.path.samestat(source.stat(), stdout):
-                    raise InputError(f"{source}: standard output goes into this input; name another place")
+                if os.path.samestat(file.stat(), stdout):
+                    raise InputError(f"{file}: standard output goes into {what}; name another place")

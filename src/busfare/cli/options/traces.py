@@ -154,7 +154,7 @@ diff = Command(
 export = Command(
     "export",
     "Write a trace as tables or as a timeline for other tools.",
-    "export.export",
+    "traces.export",
     trace_path,
     option(
         "--to",
