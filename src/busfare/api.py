@@ -62,6 +62,7 @@ from busfare.show.notebook import (
 from busfare.show.progress import job_progress, reading
 from busfare.show.report import diff_document, report_document
 from busfare.show.time_line_rows import time_line
+from busfare.show.words import worded
 from busfare.timeline import timeline
 from busfare.timeline.changes import Setting, changes_of
 from busfare.trace import Trace
@@ -126,7 +127,8 @@ def _run(source: Source, launches: bool = False) -> Run:
         path = _path(source)
         with reading(path):
             source = read_file(path, launches)
-    return Run(**{column.name: getattr(source, column.name) for column in fields(Trace)})
+    parts = {part.name: getattr(source, part.name) for part in fields(Trace)}
+    return Run(**parts | {"omissions": worded(source.omissions)})
 
 
 def _path(source: object) -> Path:

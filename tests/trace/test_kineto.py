@@ -10,6 +10,7 @@ import pytest
 
 from busfare.answers.report import summarise
 from busfare.errors import InputError
+from busfare.show.words import text
 from busfare.trace import Trace, read
 from busfare.trace.readers import compressed
 from busfare.trace.write import perfetto
@@ -395,7 +396,7 @@ def test_a_gzip_file_truncated_at_any_byte_is_reported_as_truncated(tmp_path: Pa
             assert any(what in str(error) for what in ("traceEvents", "cannot unpack"))
         else:
             assert "truncated-compression" in omitted(trace)
-            absent = [omission.what for omission in trace.omissions if omission.id == "no-gpu-records"]
+            absent = [text(omission.what) for omission in trace.omissions if omission.id == "no-gpu-records"]
             assert all("may be in the missing part" in what for what in absent)
             assert bool(absent) == trace.operations.is_empty()
 
@@ -405,7 +406,7 @@ def test_damage_in_the_middle_keeps_what_came_before_and_says_where(tmp_path: Pa
     at = text.index(': "Memset (Device)"')
     trace = of_bytes((text[:at] + "\x00" + text[at + 1 :]).encode(), tmp_path)
     assert trace.operations["kind"].to_list() == ["copy", "kernel"]
-    (what,) = [omission.what for omission in trace.omissions if omission.id == "damaged"]
+    (what,) = [text(omission.what) for omission in trace.omissions if omission.id == "damaged"]
     assert what.startswith("damaged JSON at byte ")
 
 

@@ -31,17 +31,10 @@ __all__ = ["Carried", "JobReport", "Traffic", "job_report", "of_whole_job"]
 
 FAILURES_LISTED = 100
 #: What a report leaves out, beside what its traces do.
-LEFT_OUT = {
-    "unreadable": "{file|files} could not be read: excluded from all figures; see the failures",
-    "not-traces": "{file in the folders is not a trace|files in the folders are not traces}: skipped",
-    "duplicates": "{path leads|paths lead} to a run that is already listed under another path or file: counted once",
-    "idle-processes": "{trace|traces} of processes without GPU work and without a rank: excluded from the spread",
-    "unknown-rank": "{trace does not record its|traces do not record their} rank: excluded from the strip of ranks",
-    "several-of-a-rank": "{trace belongs|traces belong} to a rank that has another trace here: counted separately",
-    "guessed-node": "{node was|nodes were} guessed from the GPU name for gains, data-sheet rates and links",
-    "unrouted": "{byte was|bytes were} copied over unknown paths (no node, or an unrecorded peer GPU): excluded from link "
-    "traffic",
-}
+LEFT_OUT = (
+    "unreadable", "not-traces", "duplicates", "idle-processes", "unknown-rank", "several-of-a-rank", "guessed-node",
+    "unrouted",
+)  # fmt: skip
 
 
 class Read(Struct):
@@ -205,11 +198,11 @@ def _left_out(job: Job, ranked: int, ranks: int) -> Iterator[Left]:
     files = [len(job.failures), job.foreign, job.duplicates]
     traces = [idle, job.traces - ranked - len(job.several), ranked - ranks, job.guessed]
     counts = [*files, *traces, job.sums["unrouted_bytes"]]
-    for (id, what), count in zip(LEFT_OUT.items(), counts, strict=True):
+    for id, count in zip(LEFT_OUT, counts, strict=True):
         if count:
-            yield Left(id, count, None, what)
+            yield Left.of_job(id, count)
     for name, left in sorted(job.omissions.items(), key=lambda item: (-item[1].traces, str(item[0]))):
-        yield Left(str(name), left.count, left.traces, left.order[1])
+        yield Left(str(name), left.count, left.traces, left.what)
 
 
 def _most_first(counts: Counter[str]) -> list[Named]:

@@ -11,6 +11,7 @@ from busfare.jobs.chakra import export_chakra
 from busfare.printable import note
 from busfare.questions import Part
 from busfare.show.progress import reading
+from busfare.show.words import worded
 from busfare.trace import read
 from busfare.trace.window import part_of
 from busfare.trace.write import check_export
@@ -28,5 +29,6 @@ def export(trace: Path, to: str, output: Path, **given: Any) -> None:
         check_export(to, output)
         with reading(trace):
             recorded = part_of(read(trace, launches=to != "perfetto"), **part)
+        recorded.omissions = worded(recorded.omissions)
         write(recorded, to, output)
     note(f"{output} written")

@@ -57,8 +57,10 @@ def _named(trace: Trace, name: str) -> pl.DataFrame:
         chosen = spans.filter(names.str.replace(NUMBER + "$", "") == name)
     if chosen.is_empty():
         most = names.value_counts(sort=True)["name"].head(MOST_NAMED)
-        hint = f"it has {', '.join(map(repr, most))}, …" if len(most) else "it has no ranges"
-        raise InputError(f"{trace.path}: no range is called {name!r} (`range`); {hint}")
+        raise InputError(
+            f"{trace.path}: no range is called {name!r} (`range`); "
+            + (f"it has {', '.join(map(repr, most))}, …" if len(most) else "it has no ranges")
+        )
     return chosen.sort("start_ns")
 
 
