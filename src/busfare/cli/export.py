@@ -11,7 +11,7 @@ from busfare.jobs.chakra import export_chakra
 from busfare.printable import note
 from busfare.questions import Part
 from busfare.show.progress import reading
-from busfare.show.words import worded
+from busfare.show.words import text, worded
 from busfare.trace import read
 from busfare.trace.window import part_of
 from busfare.trace.write import check_export
@@ -24,7 +24,7 @@ def export(trace: Path, to: str, output: Path, **given: Any) -> None:
         if part:
             raise InputError(f"`{next(iter(part))}`: chakra takes whole traces; leave it out")
         for left_out in export_chakra(trace, output):
-            print(f"busfare: {left_out}", file=sys.stderr)
+            print(f"busfare: {left_out.count} {text(left_out.what)}", file=sys.stderr)
     else:
         check_export(to, output)
         with reading(trace):

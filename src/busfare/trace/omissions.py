@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
 
 from msgspec import Struct
 
+from busfare.errors import InputError
+from busfare.printable import printable
 from busfare.statements import Figure, Statement, Words, statement
 
-__all__ = ["INCOMPLETE", "Omission", "Omissions", "omission"]
+__all__ = ["INCOMPLETE", "Omission", "Omissions", "omission", "readable"]
 
+T = TypeVar("T")
 #: Ids of omissions by which a part of the run is not in the file: a reader has to know before any number.
 INCOMPLETE = frozenset(
     {"cut", "damaged", "damaged-compression", "missing", "torn", "truncated", "truncated-compression"}
@@ -62,5 +67,27 @@ class Omissions:
         if count:
             self.add(key, count, **figures)
 
+    def unreadable(self, failures: Sequence[str]) -> None:
+        """Note files that cannot be read, and why."""
+        if failures:
+            self.add("unreadable/first", len(failures), files=len(failures), why=failures[0])
+
     def list(self) -> list[Omission]:
         return [Omission(id, count, what) for (id, what), count in self.counts.items()]
+
+
+def readable(paths: Iterable[Path], read: Callable[[Path], T], left_out: Omissions) -> Iterator[T]:
+    """What `read` makes of those `paths` that it can read; the rest is `left_out`. Raises InputError where it reads none."""
+    count, failures = 0, list[str]()
+    for path in paths:
+        try:
+            made = read(path)
+        except (InputError, OSError) as error:
+            failures.append(printable(str(error)))
+        else:
+            count += 1
+            yield made
+    if failures and not count:
+        first = f"none of {len(failures)} files could be read; the first, " if len(failures) > 1 else ""
+        raise InputError(first + failures[0])
+    left_out.unreadable(failures)

@@ -53,7 +53,7 @@ def timeline(trace: Trace, node: Node | None = None, alone_there: bool = True) -
         cut = any(noted.id in INCOMPLETE for noted in trace.omissions)
         raise InputError(
             f"{trace.path}: nothing in this trace has timestamps, and there is nothing to replay"
-            + " (part of the run is missing from the file)" * cut
+            + " (the file is truncated or damaged)" * cut
         )
     times = pl.concat([frame.select(TIMES) for frame in (calls, operations)])
     origin, end = int(times["start_ns"].min()), int(times["end_ns"].max())  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ import polars as pl
 
 from busfare.errors import InputError
 from busfare.trace.model import Trace
-from busfare.trace.omissions import Omissions
+from busfare.trace.omissions import Omissions, readable
 from busfare.trace.readers import Format, Source
 from busfare.trace.readers.recorded.file import MAGIC, Recording, is_recording, read_recording
 from busfare.trace.readers.recorded.process import RecordedProcess, located, messages
@@ -37,7 +37,7 @@ def read(path: Path, launches: bool = False) -> Trace:
     if not files:
         raise InputError(f"{path}: the directory has no recording; give the directory of `busfare record -o`")
     omissions = Omissions()
-    recordings = [read_recording(file) for file in files]
+    recordings = [*readable(files, read_recording, omissions)]
     # The process id, with a count above it where several files share that.
     ids = [recording.process for recording in recordings]
     parts = [
