@@ -11,6 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from busfare.errors import InputError
+from busfare.quantities import MOST_SECONDS
 from busfare.trace.columns import first_pairs, occurs
 from busfare.trace.lanes import Times, Union
 from busfare.trace.model import Trace
@@ -34,9 +35,15 @@ def part_of(
     and the calls from the one that launches the first. Raises InputError where nothing is left.
     """
     if window is not None:
+        start, end = window
+        what = f"`window` {start:g}s..{f'{end:g}s' * (end < MOST_SECONDS)}"
+        if start < 0:
+            raise _nothing(trace, what, "begins before the recording")
+        if start >= end:
+            raise _nothing(trace, what, "ends before it begins" if end < start else "is empty")
         inside = Union.of(*np.array([[round(min(time / NS, 1 << 62))] for time in window]))
         operations, calls = (_within(frame, inside) for frame in (trace.operations, trace.calls))
-        trace = _cut(trace, operations, calls, inside, f"`window` {window[0]:g}s..{window[1]:g}s")
+        trace = _cut(trace, operations, calls, inside, what)
     if range is not None:
         spans = _named(trace, range)
         if iteration is not None:
@@ -46,6 +53,12 @@ def part_of(
     elif iteration is not None:
         trace = _unit(trace, iteration)
     return trace
+
+
+def _nothing(trace: Trace, what: str, why: str) -> InputError:
+    return InputError(
+        f"{trace.path}: {what}: {why}; the recording spans 0s..{_end(trace) * NS:.6g}s"
+    )
 
 
 def _named(trace: Trace, name: str) -> pl.DataFrame:
@@ -130,10 +143,7 @@ def _cut(trace: T, operations: NDArray[np.bool_], calls: NDArray[np.bool_], host
     """What is kept of a trace, with its times from the first record on. Ranges around these times of the host stay."""
     kept = int(np.count_nonzero(operations)) + int(np.count_nonzero(calls))
     if not kept:
-        whole = _end(trace)
-        raise InputError(
-            f"{trace.path}: {what}: nothing begins there; the recording is {whole * NS:.6g} s long"
-        )
+        raise _nothing(trace, what, "nothing begins there")
     markers = trace.markers
     begun, ended = markers["start_ns"].to_numpy(), markers["end_ns"].fill_null(strategy="zero").to_numpy()
     around = host.covered_within(begun, np.maximum(begun, ended)) > 0
