@@ -15,7 +15,7 @@ from busfare.advise.jobs import JobFinding, job_findings, listed, replayed_alone
 from busfare.answers.report import Path as MovedPath
 from busfare.answers.report import Sized, rows_of
 from busfare.errors import InputError
-from busfare.jobs.communication import Clock, Collective, Left, RankTimes
+from busfare.jobs.communication import Clock, Collective, Communication, Left, RankTimes
 from busfare.jobs.model import JobTimeline
 from busfare.jobs.partial import COUNTED, PATH, SIZES, LinkTraffic, Moved
 from busfare.jobs.parts import MOST_OPERATIONS, MOST_TRACES, SOME_OPERATIONS
@@ -32,8 +32,8 @@ __all__ = ["Carried", "JobReport", "Traffic", "job_report", "of_whole_job"]
 FAILURES_LISTED = 100
 #: What a report leaves out, beside what its traces do.
 LEFT_OUT = (
-    "unreadable", "not-traces", "duplicates", "idle-processes", "unknown-rank", "several-of-a-rank", "guessed-node",
-    "unrouted",
+    "unrelated-traces", "unreadable", "not-traces", "duplicates", "idle-processes", "unknown-rank", "several-of-a-rank",
+    "guessed-node", "unrouted",
 )  # fmt: skip
 
 
@@ -150,7 +150,7 @@ def job_report(job: Job) -> JobReport:
         clocks=together.clocks,
         findings=listed(job.findings.values()),
         gains_of_whole_job=False,
-        omissions=[*together.left_out, *_left_out(job, len(ranked), len(ranks))],
+        omissions=[*together.left_out, *_left_out(job, together, len(ranked), len(ranks))],
         failures=[Failure(*failure) for failure in sorted(job.failures)[:FAILURES_LISTED]],
     )
 
@@ -189,15 +189,17 @@ def of_whole_job(result: JobReport, recorded_on: Node | None) -> tuple[JobReport
     ), job
 
 
-def _left_out(job: Job, ranked: int, ranks: int) -> Iterator[Left]:
+def _left_out(job: Job, together: Communication, ranked: int, ranks: int) -> Iterator[Left]:
     """What the job's report does not tell, then what its traces do not."""
     if job.copies:
         copied = copies_left_out(job.copies)
         yield Left(copied.id, copied.count, None, copied.what)
+    related = ranks > 1 or job.several or any(row.arrive_seconds is not None for row in together.collectives)
+    unrelated = 0 if related or len(job.working) < 2 else len(job.working)
     idle = len(job.idle) if job.working else 0
     files = [len(job.failures), job.foreign, job.duplicates]
     traces = [idle, job.traces - ranked - len(job.several), ranked - ranks, job.guessed]
-    counts = [*files, *traces, job.sums["unrouted_bytes"]]
+    counts = [unrelated, *files, *traces, job.sums["unrouted_bytes"]]
     for id, count in zip(LEFT_OUT, counts, strict=True):
         if count:
             yield Left.of_job(id, count)

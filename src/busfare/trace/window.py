@@ -56,9 +56,7 @@ def part_of(
 
 
 def _nothing(trace: Trace, what: str, why: str) -> InputError:
-    return InputError(
-        f"{trace.path}: {what}: {why}; the recording spans 0s..{_end(trace) * NS:.6g}s"
-    )
+    return InputError(f"{trace.path}: {what}: {why}; the recording spans 0s..{_end(trace) * NS:.6g}s")
 
 
 def _named(trace: Trace, name: str) -> pl.DataFrame:

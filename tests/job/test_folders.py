@@ -1,4 +1,4 @@
-"""A file of a folder that cannot be read is left out, and named, by every command that takes a folder."""
+"""Folders that hold more than the traces of one job: files that cannot be read, and traces that nothing ties together."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from busfare.cli import app
 from busfare.errors import InputError
 from busfare.trace.readers.recorded.file import HEADER, HEADER_BYTES, MAGIC, VERSION
 from tests.job.kineto_job import write_ranks
+from tests.traces import EXAMPLES
 
 COMPUTE = [[800.0, 900.0]] * 3
 CUT = b'{"schemaVersion": 1, "deviceProperties": [], "trace'
@@ -77,3 +78,18 @@ def test_a_recording_that_ends_in_its_header_is_left_out(tmp_path: Path) -> None
     (tmp_path / "whole.bf").unlink()
     with pytest.raises(InputError, match="ends inside its header"):
         busfare.read(tmp_path)
+
+
+def test_traces_that_nothing_ties_together_are_named(tmp_path: Path) -> None:
+    def unrelated() -> int:
+        rows = json.loads(run("report", str(tmp_path / "job"), "--json").stdout)["omissions"]
+        return sum(row["count"] for row in rows if row["id"] == "unrelated-traces")
+
+    for name in ("smooth-out-of-core-h100", "train-images-h100"):
+        (tmp_path / "job").mkdir(exist_ok=True)
+        (tmp_path / "job" / f"{name}.json.gz").write_bytes((EXAMPLES / f"{name}.json.gz").read_bytes())
+    assert unrelated() == 2
+    for name in ("smooth-out-of-core-h100", "train-images-h100"):
+        (tmp_path / "job" / f"{name}.json.gz").unlink()
+    write_ranks(tmp_path / "job", COMPUTE)
+    assert unrelated() == 0
