@@ -12,6 +12,7 @@ NOTING = (
     "answers/job.py", "jobs/communication.py", "jobs/timeline.py", "timeline/build/__init__.py", "trace/model.py",
     "trace/omissions.py", "trace/sound.py", "trace/window.py",
 )  # fmt: skip
+ERRORS = ("InputError", "_nothing")
 #: Keys that are put together.
 COMPOSED = {"copies-not-recorded", "kernels-not-recorded"}
 
@@ -19,7 +20,10 @@ COMPOSED = {"copies-not-recorded", "kernels-not-recorded"}
 def sentences(module: Path) -> list[str]:
     """The texts of four words and more that are neither docstrings nor of errors."""
     tree = ast.parse(module.read_text("utf-8"))
-    aside = [node for node in ast.walk(tree) if isinstance(node, ast.Raise | ast.Expr)]
+    errors = [
+        node for node in ast.walk(tree) if isinstance(node, ast.Call) and ast.unparse(node.func) in ERRORS
+    ]
+    aside = [*errors, *(node for node in ast.walk(tree) if isinstance(node, ast.Expr))]
     skipped = {id(part) for node in aside for part in ast.walk(node)}
     texts = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in skipped]
     return [str(node.value) for node in texts if str(node.value).count(" ") >= 3]

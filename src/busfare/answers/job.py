@@ -183,7 +183,7 @@ def of_whole_job(result: JobReport, recorded_on: Node | None) -> tuple[JobReport
         findings = job_findings(job, result.ranks, result.straggler, of_ranks, node)
     except (InputError, OSError):  # not as it was a moment ago, or nothing of it plays
         return result, None
-    left = [Left(some.left_out.id, some.left_out.count, None, some.left_out.what)] if some else []
+    left = [Left(some.left_out.id, some.left_out.count, some.left_out.what)] if some else []
     return replace(
         result, findings=findings, gains_of_whole_job=True, omissions=[*left, *result.omissions]
     ), job
@@ -193,7 +193,7 @@ def _left_out(job: Job, together: Communication, ranked: int, ranks: int) -> Ite
     """What the job's report does not tell, then what its traces do not."""
     if job.copies:
         copied = copies_left_out(job.copies)
-        yield Left(copied.id, copied.count, None, copied.what)
+        yield Left(copied.id, copied.count, copied.what)
     related = ranks > 1 or job.several or any(row.arrive_seconds is not None for row in together.collectives)
     unrelated = 0 if related or len(job.working) < 2 else len(job.working)
     idle = len(job.idle) if job.working else 0
@@ -204,7 +204,7 @@ def _left_out(job: Job, together: Communication, ranked: int, ranks: int) -> Ite
         if count:
             yield Left.of_job(id, count)
     for name, left in sorted(job.omissions.items(), key=lambda item: (-item[1].traces, str(item[0]))):
-        yield Left(str(name), left.count, left.traces, left.what)
+        yield Left(str(name), left.count, left.what, left.traces)
 
 
 def _most_first(counts: Counter[str]) -> list[Named]:

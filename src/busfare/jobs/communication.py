@@ -14,7 +14,8 @@ from busfare.cost.collectives import KINDS, bus_factor
 from busfare.jobs.matching import MESSAGES, Clocks, align, match
 from busfare.jobs.ranks import BLOCK_ROWS, MOMENTS, Rank, in_blocks, matched, ranked_rows
 from busfare.jobs.stragglers import Straggler, late_joints, straggler, without_recording
-from busfare.statements import Words, statement
+from busfare.statements import statement
+from busfare.trace import Omission
 from busfare.trace.tables import SYMMETRIC
 
 NS = 1e-9
@@ -29,18 +30,15 @@ KEYS = ["communicator", "collective_kind", "members", "matched"]
 LEFT_OUT = ("unmatched-communication", "absent-ranks", "unaligned-clocks")
 
 
-class Left(Struct):
+class Left(Omission, frozen=True):
     """What is left out; `traces` is None of what the report itself leaves out."""
 
-    id: str
-    count: int | None
-    traces: int | None
-    what: Words
+    traces: int | None = None
 
     @classmethod
     def of_job(cls, id: str, count: int) -> Left:
         """What the report of a job leaves out: `count` of it."""
-        return cls(id, count, None, statement(f"omission.{id}", count=count))
+        return cls(id, count, statement(f"omission.{id}", count=count))
 
 
 class Last(Struct):

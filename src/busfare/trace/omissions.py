@@ -88,6 +88,6 @@ def readable(paths: Iterable[Path], read: Callable[[Path], T], left_out: Omissio
             count += 1
             yield made
     if failures and not count:
-        first = f"none of {len(failures)} files could be read; the first, " if len(failures) > 1 else ""
-        raise InputError(first + failures[0])
+        many = len(failures) > 1
+        raise InputError(f"none of {len(failures)} files could be read; the first, " * many + failures[0])
     left_out.unreadable(failures)
