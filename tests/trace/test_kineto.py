@@ -402,9 +402,9 @@ def test_a_gzip_file_truncated_at_any_byte_is_reported_as_truncated(tmp_path: Pa
 
 
 def test_damage_in_the_middle_keeps_what_came_before_and_says_where(tmp_path: Path) -> None:
-    text = document(small_events())
-    at = text.index(': "Memset (Device)"')
-    trace = of_bytes((text[:at] + "\x00" + text[at + 1 :]).encode(), tmp_path)
+    content = document(small_events())
+    at = content.index(': "Memset (Device)"')
+    trace = of_bytes((content[:at] + "\x00" + content[at + 1 :]).encode(), tmp_path)
     assert trace.operations["kind"].to_list() == ["copy", "kernel"]
     (what,) = [text(omission.what) for omission in trace.omissions if omission.id == "damaged"]
     assert what.startswith("damaged JSON at byte ")
@@ -504,7 +504,7 @@ def test_a_file_cut_in_half_says_so(tmp_path: Path) -> None:
     for content in (whole[: len(whole) // 2], gzipped(whole)[: len(gzipped(whole)) // 2]):
         half.write_bytes(content)
         result = summarise(read(half))
-        assert "is truncated" in (result.trace.incomplete or "")
+        assert "is truncated" in text(result.trace.incomplete or "")
     half.write_bytes(whole)
     assert summarise(read(half)).trace.incomplete is None
     half.write_bytes(whole[:60])
