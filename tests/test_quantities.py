@@ -7,7 +7,15 @@ from collections.abc import Callable
 import pytest
 
 from busfare.errors import InputError
-from busfare.quantities import exact_bytes, parse_bytes, parse_count, parse_factor, parse_seconds
+from busfare.quantities import (
+    MOST_SECONDS,
+    exact_bytes,
+    parse_bytes,
+    parse_count,
+    parse_factor,
+    parse_seconds,
+    window,
+)
 
 Parse = Callable[[str], float]
 
@@ -53,3 +61,13 @@ def test_a_size_is_written_as_it_is_read(text: str) -> None:
 def test_a_size_has_a_limit() -> None:
     with pytest.raises(InputError, match="1000 TB"):
         parse_bytes("1EB", most=10**15)
+
+
+def test_a_window_has_two_ends_that_need_not_lie_in_any_trace() -> None:
+    texts = ("1..2ms", "-1..1s", "5..2", "..3", "4..", (1.5, -2.0))
+    assert [window(text) for text in texts] == [
+        (1, 0.002), (-1, 1), (5, 2), (0, 3), (4, MOST_SECONDS), (1.5, -2),
+    ]  # fmt: skip
+    for text in ("1", "1..2..3", "--1..2", "-..2", "nan..1", "1..inf"):
+        with pytest.raises(InputError):
+            window(text)

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <system_error>
 #include <thread>
 
 namespace busfare {
@@ -91,9 +92,11 @@ bool lengths(const LaneIntervals& intervals, const std::uint64_t* sets_of, std::
     bool in_order = true, later_in_order = true;
     {
         std::jthread later;
-        if (half < intervals.count) {
-            later = std::jthread(
-                [&] { later_in_order = sweep(intervals, sets_of, half, intervals.count, second); });
+        const auto rest = [&] { later_in_order = sweep(intervals, sets_of, half, intervals.count, second); };
+        try {
+            if (half < intervals.count) later = std::jthread(rest);
+        } catch (const std::system_error&) {
+            rest();  // no thread is to be had
         }
         in_order = sweep(intervals, sets_of, 0, half, first);
     }

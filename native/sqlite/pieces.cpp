@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <system_error>
 #include <thread>
 
 #include "unreadable.hpp"
@@ -14,20 +15,26 @@ constexpr std::uint32_t kGap = 2;  // pages of others that are read along rather
 constexpr std::size_t kPiecesForThreads = 4;
 constexpr auto kPatience = std::chrono::milliseconds(50);
 
-// Runs `task` in `threads` threads, and asks meanwhile whether to stop.
+// Runs `task` in `threads` threads, or as many as can be had, and asks meanwhile whether to stop.
 template <typename Task>
 void in_threads(unsigned threads, const How& how, std::atomic<bool>& stop, Task task) {
     std::mutex mutex;
     std::condition_variable ended;
     unsigned left = threads;
     std::vector<std::jthread> workers;
-    for (unsigned i = 0; i < threads; ++i) {
-        workers.emplace_back([&] {
-            task();
-            const std::lock_guard lock(mutex);
-            --left;
-            ended.notify_one();
-        });
+    try {
+        for (unsigned i = 0; i < threads; ++i) {
+            workers.emplace_back([&] {
+                task();
+                const std::lock_guard lock(mutex);
+                --left;
+                ended.notify_one();
+            });
+        }
+    } catch (const std::system_error&) {
+        if (workers.empty()) task();
+        const std::lock_guard lock(mutex);
+        left -= threads - static_cast<unsigned>(workers.size());
     }
     std::unique_lock lock(mutex);
     while (!ended.wait_for(lock, kPatience, [&] { return left == 0; })) {

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
@@ -63,11 +63,13 @@ from busfare.show.notebook import (
 from busfare.show.progress import job_progress, reading
 from busfare.show.report import diff_document, report_document
 from busfare.show.time_line_rows import time_line
+from busfare.show.words import worded
 from busfare.timeline import timeline
 from busfare.timeline.changes import Setting, changes_of
 from busfare.trace import Trace
 from busfare.trace import read as read_file
 from busfare.trace.attach import counted_kernels, with_fingerprints_of
+from busfare.trace.omissions import Omissions, readable
 from busfare.trace.window import part_of
 
 __all__ = [
@@ -127,7 +129,8 @@ def _run(source: Source, launches: bool = False) -> Run:
         path = _path(source)
         with reading(path):
             source = read_file(path, launches)
-    return Run(**{column.name: getattr(source, column.name) for column in fields(Trace)})
+    parts = {part.name: getattr(source, part.name) for part in fields(Trace)}
+    return Run(**parts | {"omissions": worded(source.omissions)})
 
 
 def _path(source: object) -> Path:
@@ -206,7 +209,9 @@ def what_if(trace: Source, *, fingerprints: Source | None = None, **changes: Any
     alone = trace if isinstance(trace, Trace) else only_trace([where])
     of_job = question.of_job or alone is None
     sources = [alone] if isinstance(alone, Trace) or (alone and not of_job) else trace_paths(where)
-    runs, some = _runs_that_fit(sources, of_job or question.node is not None, question.rank, recorded_on)
+    left_out = Omissions()
+    launches = of_job or question.node is not None
+    runs, some = _runs_that_fit(sources, launches, question.rank, recorded_on, left_out)
     if not of_job and is_job(runs[0]):
         of_job, runs = True, [_run(source, launches=True) for source in sources]
     if fingerprints is not None:
@@ -221,6 +226,7 @@ def what_if(trace: Source, *, fingerprints: Source | None = None, **changes: Any
     setting, guessed = Setting(here, question.model), recorded_on is None
     if of_job:
         job = job_timeline(runs, here, [run.path for run in runs], some)
+        job = replace(job, left_out=(*job.left_out, *left_out.list()))
         wanted = job_changes_of(question, job, setting)
         of_all = answer_job_what_if(job, str(where), wanted, setting, guessed, question.unrecorded)
         return answer(WhatIf, of_all, lambda _: predictions.what_if_document(of_all))
@@ -246,21 +252,28 @@ def _fingerprinted(run: Run, again: Source | None) -> Run:
 
 
 def _runs_that_fit(
-    sources: Sequence[Source], launches: bool, named: Sequence[int], node: Node | None
+    sources: Sequence[Source], launches: bool, named: Sequence[int], node: Node | None, left_out: Omissions
 ) -> tuple[list[Run], Deciding | None]:
-    """The runs of all `sources`; of a job that does not fit into memory those that decide, the ranks `named` among them."""
+    """The runs of all `sources` that can be read; of a job that does not fit into memory those that decide, the ranks
+    `named` among them. The rest are `left_out`.
+    """
+    read_run = partial(_run, launches=launches)
     paths = [source for source in sources if isinstance(source, Path)]
-    if len(paths) <= LEAST_RANKS or len(paths) < len(sources):
-        return [_run(source, launches) for source in sources], None
-    first = _run(max(paths, key=size_of), launches)
+    if len(paths) < len(sources):
+        return [read_run(source) for source in sources], None
+    if len(paths) <= LEAST_RANKS:
+        return [*readable(paths, read_run, left_out)], None
+    first = next(readable(sorted(paths, key=size_of, reverse=True), read_run, Omissions()))
     count = ranks_that_fit(first, paths)
     some = None
     if count is not None:
         with job_progress() as shown:
-            whole = run_job(paths, node, questions.Report(), shown).communication()
-        some = deciding(whole.ranks, count, named)
+            whole = run_job(paths, node, questions.Report(), shown)
+        left_out.unreadable([": ".join(failure) for failure in sorted(whole.failures)])
+        some = deciding(whole.communication().ranks, count, named)
         paths = [*some.paths]
-    return [first if path == first.path else _run(path, launches) for path in paths], some
+    runs = readable(paths, lambda path: first if path == first.path else read_run(path), left_out)
+    return [*runs], some
 
 
 def project(

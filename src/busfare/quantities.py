@@ -212,18 +212,21 @@ def layer_times(value: Any) -> LayerTimes:
 
 
 def window(value: Any) -> tuple[float, float]:
-    """'1.5s..2s', '0.2..0.3' or two numbers, in seconds; without an end up to the last, without a start from the first."""
+    """'1.5s..2s', '0.2..0.3' or two numbers, in seconds; without an end up to the last, without a start from the first. What
+    cannot lie in a trace is refused where its length is known.
+    """
     ends = (
         value.split("..") if isinstance(value, str) else [*value] if isinstance(value, (list, tuple)) else []
     )
     if len(ends) != 2:
         raise InputError(f"{shown(value)} is no window; write START..END, as in 1.5s..2s")
-    start, end = (
-        bare_seconds(end) if end != "" else none for end, none in zip(ends, (0.0, MOST_SECONDS), strict=True)
-    )
-    if not start < end:
-        raise InputError(f"{shown(value)} ends before it begins; give START..END")
-    return start, end
+    start, end = (str(end).strip() for end in ends)
+    return _signed_seconds(start) if start else 0.0, _signed_seconds(end) if end else MOST_SECONDS
+
+
+def _signed_seconds(text: str) -> float:
+    seconds = bare_seconds(text.removeprefix("-"))
+    return -seconds if text.startswith("-") else seconds
 
 
 def sides(value: Any) -> tuple[int, int, int]:

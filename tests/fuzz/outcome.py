@@ -17,6 +17,7 @@ from busfare.advise.finding import call_sites, finding, rows_of
 from busfare.errors import InputError
 from busfare.nodes import Node
 from busfare.nodes.file import decode
+from busfare.show.words import text
 from busfare.trace import Trace, read, tables
 
 __all__ = ["OutOfTime", "failure_of", "limit_memory"]
@@ -128,6 +129,6 @@ def _unsound(trace: Trace) -> str:
         if not str(site).isprintable() or site.count < 1 or site.seconds < 0 or (site.bytes or 0) < 0:
             return f"call site {site!r}"
     for omission in trace.omissions:
-        if omission.count < 0 or not omission.what.isprintable():
+        if omission.count < 0 or not text(omission.what).isprintable():
             return f"omission {omission!r}"
     return "" if trace.producer.isprintable() else f"producer {trace.producer!r}"

@@ -23,7 +23,11 @@ from tests.fuzz.corpus import CORPUS
 from tests.fuzz.mutate import mutated
 from tests.fuzz.outcome import failure_of, limit_memory
 
-__all__ = ["Finding", "findings", "input_number"]
+__all__ = ["ALONE", "Finding", "findings", "input_number"]
+
+#: Threads reserve address space, which is what is limited: of Polars, of Arrow (which mutates tables), and an arena of the
+#: allocator each. On a machine of many cores they would use up all of it before any input does.
+ALONE = {"POLARS_MAX_THREADS": "1", "OMP_NUM_THREADS": "1", "ARROW_IO_THREADS": "1", "MALLOC_ARENA_MAX": "1"}
 
 
 @dataclass(frozen=True)
@@ -76,7 +80,7 @@ def supervise(reader: str, count: int, seed: int) -> Iterator[Finding]:
     while number < count:
         command = [sys.executable, "-m", "tests.fuzz.run", "--work", "--reader", reader]
         command += ["--first", str(number), "--count", str(count - number), "--seed", str(seed)]
-        environment = os.environ | {"POLARS_MAX_THREADS": "1"}
+        environment = os.environ | ALONE
         with subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
         ) as worker:

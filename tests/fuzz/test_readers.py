@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -14,7 +16,7 @@ from busfare.trace import Trace, tables
 from tests.fuzz import outcome
 from tests.fuzz.corpus import CORPUS
 from tests.fuzz.outcome import failure_of
-from tests.fuzz.run import input_number, supervise
+from tests.fuzz.run import ALONE, input_number, supervise
 
 SEED = 7
 LAUNCHED = {**tables.OPERATIONS, **tables.OPERATIONS_OF_KERNELS}
@@ -23,6 +25,13 @@ LAUNCHED = {**tables.OPERATIONS, **tables.OPERATIONS_OF_KERNELS}
 @pytest.mark.parametrize("reader", CORPUS)
 def test_mutated_files_give_a_sound_trace_or_a_line(reader: str) -> None:
     assert [f"{finding.number}: {finding.reason}" for finding in supervise(reader, 100, SEED)] == []
+
+
+def test_threads_of_a_worker_do_not_use_up_its_memory_on_machines_of_many_cores() -> None:
+    counts = "print(polars.thread_pool_size(), pyarrow.cpu_count(), pyarrow.io_thread_count())"
+    command = [sys.executable, "-c", f"import polars, pyarrow; {counts}"]
+    worker = subprocess.run(command, env=os.environ | ALONE, capture_output=True, text=True, check=True)
+    assert worker.stdout.split() == ["1"] * 3
 
 
 @pytest.mark.parametrize("reader", CORPUS)

@@ -17,6 +17,7 @@ from busfare.jobs import only_trace
 from busfare.jobs.parts import find_parts
 from busfare.measure.record import environment, record
 from busfare.questions import Record
+from busfare.show.words import text
 from busfare.trace import read
 from busfare.trace.readers.recorded.file import read_recording
 from tests.processes import ended
@@ -55,7 +56,7 @@ def test_only_what_lies_inside_the_range(recorded: Recorded) -> None:
     parts = recorded("nvtx", str(ROUNDS), nvtx="another")
     assert kernels(parts) == 3 * ROUNDS
     (pauses,) = (omission for omission in read(parts.files[0]).omissions if omission.id == "pauses")
-    assert pauses.count == 2 and "counts as host time" in pauses.what
+    assert pauses.count == 2 and "counts as host time" in text(pauses.what)
     assert kernels(recorded("nvtx", str(ROUNDS), nvtx="no such range")) == 0
 
 

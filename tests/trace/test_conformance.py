@@ -11,6 +11,7 @@ from functools import cache
 import polars as pl
 import pytest
 
+from busfare.show.words import text
 from busfare.trace import Trace, read
 from tests.published import DATA, TRACES, published
 from tests.trace.test_sqlite_tables import unlike
@@ -94,7 +95,7 @@ def test_kernels_and_copies_are_those_of_the_table(row: Listed) -> None:
 def test_what_is_left_out_is_what_a_reader_should_know(row: Listed) -> None:
     omissions = trace_of(row.file).omissions
     assert {omission.id for omission in omissions} == OMISSIONS.get(row.file, set())
-    assert all(omission.what and "\n" not in omission.what for omission in omissions)
+    assert all(text(omission.what) and "\n" not in text(omission.what) for omission in omissions)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.file)

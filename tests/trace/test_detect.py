@@ -23,6 +23,7 @@ from backports import zstd
 
 from busfare.errors import InputError
 from busfare.printable import printable
+from busfare.show.words import text
 from busfare.trace import is_trace_directory, may_be_trace, read, readers
 from busfare.trace.readers import RecordAgain, compressed, formats, kineto, record_again
 from busfare.trace.readers.compressed import unpack
@@ -312,6 +313,7 @@ PACKAGE = '''
     import re
 
     from busfare.trace.model import Trace
+    from busfare.trace.omissions import omission
     from busfare.trace.readers import Format, RecordAgain, Source
     from busfare.trace.tables import CALLS, DEVICES, EVENTS, MARKERS, OPERATIONS, STREAMS, empty
 
@@ -322,6 +324,7 @@ PACKAGE = '''
         return Trace(
             path=source.path, format="lines", producer=producer, operations=empty(OPERATIONS), calls=empty(CALLS),
             events=empty(EVENTS), markers=empty(MARKERS), devices=empty(DEVICES), streams=empty(STREAMS),
+            omissions=[omission("blots", 2, ink="red")],
         )
 
 
@@ -334,6 +337,7 @@ PACKAGE = '''
             directory=lambda path: (path / "content").is_file(),
             suffixes=(".lines",),
             record_again=RecordAgain(gpu="`lines --gpu`"),
+            sentences={"blots": "blots of {ink} ink: skipped"},
         ),
     )
 '''
@@ -358,7 +362,10 @@ def test_a_package_is_all_that_a_format_needs(tmp_path: Path) -> None:
     path.write_text("LINES 7.1")
     trace = read(path)
     assert (trace.format, trace.producer) == ("lines", "7.1")
-    assert [o.what.rpartition("; ")[2] for o in trace.omissions] == ["record with `lines --gpu`"]
+    assert [(o.id, text(o.what).rpartition("; ")[2]) for o in trace.omissions] == [
+        ("blots", "blots of red ink: skipped"),
+        ("no-gpu-records", "record with `lines --gpu`"),
+    ]
     assert may_be_trace(path)
     (tmp_path / "empty.lines").touch()
     assert may_be_trace(tmp_path / "empty.lines")

@@ -14,6 +14,7 @@ import pyarrow.parquet as parquet
 import pytest
 
 from busfare.errors import InputError
+from busfare.show.words import text
 from busfare.trace import Trace, read
 from busfare.trace.readers.tables import DirectoryTables
 from tests.trace.build_directory import export_directory
@@ -205,6 +206,8 @@ def test_any_table_and_any_column_may_be_missing(format: str, tmp_path: Path) ->
             made = make()
             made.without(table, column)
             trace = read(write(tmp_path / "file", made), launches=True)
-            untimed = sum(o.count for o in trace.omissions if o.what.startswith("GPU operations without"))
+            untimed = sum(
+                o.count for o in trace.omissions if text(o.what).startswith("GPU operations without")
+            )
             lost = OPERATIONS.get(table, 0) if column is None else 0
             assert trace.operations.height + untimed >= operations - lost, (table, column)

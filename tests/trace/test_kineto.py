@@ -10,6 +10,7 @@ import pytest
 
 from busfare.answers.report import summarise
 from busfare.errors import InputError
+from busfare.show.words import text
 from busfare.trace import Trace, read
 from busfare.trace.readers import compressed
 from busfare.trace.write import perfetto
@@ -395,17 +396,17 @@ def test_a_gzip_file_truncated_at_any_byte_is_reported_as_truncated(tmp_path: Pa
             assert any(what in str(error) for what in ("traceEvents", "cannot unpack"))
         else:
             assert "truncated-compression" in omitted(trace)
-            absent = [omission.what for omission in trace.omissions if omission.id == "no-gpu-records"]
+            absent = [text(omission.what) for omission in trace.omissions if omission.id == "no-gpu-records"]
             assert all("may be in the missing part" in what for what in absent)
             assert bool(absent) == trace.operations.is_empty()
 
 
 def test_damage_in_the_middle_keeps_what_came_before_and_says_where(tmp_path: Path) -> None:
-    text = document(small_events())
-    at = text.index(': "Memset (Device)"')
-    trace = of_bytes((text[:at] + "\x00" + text[at + 1 :]).encode(), tmp_path)
+    content = document(small_events())
+    at = content.index(': "Memset (Device)"')
+    trace = of_bytes((content[:at] + "\x00" + content[at + 1 :]).encode(), tmp_path)
     assert trace.operations["kind"].to_list() == ["copy", "kernel"]
-    (what,) = [omission.what for omission in trace.omissions if omission.id == "damaged"]
+    (what,) = [text(omission.what) for omission in trace.omissions if omission.id == "damaged"]
     assert what.startswith("damaged JSON at byte ")
 
 
@@ -503,7 +504,7 @@ def test_a_file_cut_in_half_says_so(tmp_path: Path) -> None:
     for content in (whole[: len(whole) // 2], gzipped(whole)[: len(gzipped(whole)) // 2]):
         half.write_bytes(content)
         result = summarise(read(half))
-        assert "is truncated" in (result.trace.incomplete or "")
+        assert "is truncated" in text(result.trace.incomplete or "")
     half.write_bytes(whole)
     assert summarise(read(half)).trace.incomplete is None
     half.write_bytes(whole[:60])

@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 
 from busfare.errors import InputError
+from busfare.show.words import text
 from busfare.trace import Trace, read
 from tests.trace.build_nsys import (
     EVENT,
@@ -246,7 +247,7 @@ def test_no_gpu_rows_at_all_is_an_omission_and_no_idle_gpu(empty_tables: set[str
     assert trace.operations.is_empty()
     assert trace.calls.height == 1
     assert omitted(trace)["no-gpu-records"] == 1
-    assert "Likely causes" in next(o.what for o in trace.omissions if o.id == "no-gpu-records")
+    assert "Likely causes" in next(text(o.what) for o in trace.omissions if o.id == "no-gpu-records")
 
 
 def test_what_calls_returned_is_read(tmp_path: Path) -> None:
@@ -296,7 +297,7 @@ def test_a_newer_nvtx_table_is_named(tmp_path: Path) -> None:
     export.columns["NVTX_EVENTS_V3"] = export.columns.pop("NVTX_EVENTS")
     trace = written(export, tmp_path)
     assert trace.markers.is_empty()
-    assert "NVTX_EVENTS_V3" in next(o.what for o in trace.omissions if o.id == "unknown-nvtx")
+    assert "NVTX_EVENTS_V3" in next(text(o.what) for o in trace.omissions if o.id == "unknown-nvtx")
 
 
 def test_a_name_column_that_third_parties_added_changes_nothing(tmp_path: Path) -> None:
@@ -369,7 +370,7 @@ def test_the_profilers_warnings_of_lost_records_are_omissions(tmp_path: Path) ->
     export.add("DIAGNOSTIC_EVENT", timestamp=1, text="12 CUDA events were dropped.")
     export.add("DIAGNOSTIC_EVENT", timestamp=2, text="Profiling has started.")
     trace = written(export, tmp_path)
-    assert [o.what for o in trace.omissions if o.id == "profiler-said"] == [
+    assert [text(o.what) for o in trace.omissions if o.id == "profiler-said"] == [
         "profiler warning: 12 CUDA events were dropped."
     ]
 
@@ -385,7 +386,7 @@ def test_warnings_and_errors_of_the_profiler_reach_the_user(tmp_path: Path) -> N
     export.add("DIAGNOSTIC_EVENT", severity=4, text="Verbose.")
     export.add("DIAGNOSTIC_EVENT", text="Of a version without levels.")
     warnings = [
-        (o.count, o.what.partition(": ")[2])
+        (o.count, text(o.what).partition(": ")[2])
         for o in written(export, tmp_path).omissions
         if o.id == "profiler-said"
     ]

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from busfare.show.words import text
 from busfare.trace import Trace, read
 from tests.trace.build_rocprof import RPD_PROCESS, RpdFile, small_rpd
 from tests.traces import omitted
@@ -133,7 +134,7 @@ def test_operations_of_a_graph_launch_are_opaque(tmp_path: Path) -> None:
     assert graphs["graph_node"].n_unique() == 3
     assert graphs["graph_node"].null_count() == 0
     assert omitted(trace) == {"opaque-graphs": 3}
-    assert "1 of them are copies" in next(o.what for o in trace.omissions)
+    assert "1 of them are copies" in next(text(o.what) for o in trace.omissions)
 
 
 def test_a_copy_without_its_record_has_the_direction_of_its_type_and_no_size(tmp_path: Path) -> None:

@@ -8,16 +8,17 @@ import polars as pl
 import pytest
 
 from busfare.errors import InputError
-from busfare.trace import Omission, Trace, tables
+from busfare.show.words import text
+from busfare.trace import Trace, tables
 from busfare.trace.model import name_process
-from busfare.trace.omissions import WHAT, Omissions
+from busfare.trace.omissions import Omissions, omission
 from busfare.trace.sound import LARGEST, LATEST, make_sound
 from busfare.trace.tables import CALLS, CALLS_RETURNED, EVENTS, MARKERS, OPERATIONS, conform
 from tests.traces import omitted
 
 
 def what(trace: Trace, id: str) -> str:
-    return next(omission.what for omission in trace.omissions if omission.id == id)
+    return next(text(omission.what) for omission in trace.omissions if omission.id == id)
 
 
 def returning(*results: int | None, name: str = "cudaLaunchKernel") -> pl.DataFrame:
@@ -297,11 +298,15 @@ def test_the_same_omission_noted_again_adds_to_its_count() -> None:
     omissions.count("untimed", 3, what="calls")
     omissions.count("untimed", 0, what="markers")
     omissions.add("untimed/recorded", 1)
-    calls, recorded = WHAT["untimed"].format(what="calls"), WHAT["untimed/recorded"]
     assert omissions.list() == [
-        Omission("untimed", 5, calls),
-        Omission("truncated", 0, WHAT["truncated"]),
-        Omission("untimed", 1, recorded),
+        omission("untimed", 5, what="calls"),
+        omission("truncated"),
+        omission("untimed/recorded", 1),
+    ]
+    assert [(noted.id, text(noted.what)) for noted in omissions.list()] == [
+        ("untimed", "calls without usable timestamps: skipped"),
+        ("truncated", "the file is truncated or damaged: data beyond that point is missing"),
+        ("untimed", "operations without timestamps from the GPU: counted, but without times"),
     ]
 
 

@@ -147,7 +147,11 @@ def test_an_iteration_is_a_unit_with_the_calls_that_launch_it() -> None:
 @pytest.mark.parametrize(
     ("part", "message"),
     [
-        ({"window": (5, 6)}, r"`window` 5s\.\.6s: nothing begins there"),
+        ({"window": (5, 6)}, r"`window` 5s\.\.6s: nothing begins there; the recording spans 0s\.\.\S+s$"),
+        ({"window": (5, 1e9)}, r"`window` 5s\.\.: nothing begins there"),
+        ({"window": (5, 2)}, r"`window` 5s\.\.2s: ends before it begins; the recording spans 0s\.\."),
+        ({"window": (1, 1)}, r"`window` 1s\.\.1s: is empty; the recording spans 0s\.\."),
+        ({"window": (-1, 1)}, r"`window` -1s\.\.1s: begins before the recording; the recording spans 0s\.\."),
         ({"range": "none"}, r"no range is called 'none' \(`range`\); it has 'a', …"),
         ({"range": "a", "iteration": 2}, "the trace has 1 ranges called 'a'; give 1 to 1"),
         ({"iteration": 11}, "the trace has 10 units of work; give 1 to 10"),

@@ -10,6 +10,7 @@ import pytest
 
 from busfare.advise import guess_node
 from busfare.errors import InputError
+from busfare.show.words import text
 from busfare.trace import Trace, may_be_trace, read
 from busfare.trace.readers import xla
 from busfare.trace.tables import DEVICES
@@ -175,7 +176,7 @@ def test_times_of_lines_that_begin_at_different_moments_share_a_clock(tmp_path: 
 def test_profiles_without_gpus_say_so(tmp_path: Path) -> None:
     trace = read_planes(tmp_path, Plane("/host:CPU").line(1, "python", [("step", 2000, 5, {})]))
     [lacking] = trace.omissions
-    assert lacking.id == "no-gpu-records" and "jax.profiler" in lacking.what
+    assert lacking.id == "no-gpu-records" and "jax.profiler" in text(lacking.what)
     tpu = Plane("/device:TPU:0").line(1, "XLA Ops", [("fusion", 2000, 5, {})])
     with pytest.raises(InputError, match="a profile of 1 TPU cores and no GPU"):
         read_planes(tmp_path, tpu)
@@ -261,7 +262,7 @@ def test_a_time_line_of_a_million_events_is_cut(tmp_path: Path, monkeypatch: pyt
     path = write_time_line(tmp_path / "host.trace.json.gz")
     monkeypatch.setattr(xla, "MOST_EVENTS", 13)
     [cut] = read(path).omissions
-    assert cut.id == "cut" and "pass the .xplane.pb" in cut.what
+    assert cut.id == "cut" and "pass the .xplane.pb" in text(cut.what)
     monkeypatch.setattr(xla, "MOST_EVENTS", 14)
     assert read(path).omissions == []
 

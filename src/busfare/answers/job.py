@@ -15,7 +15,7 @@ from busfare.advise.jobs import JobFinding, job_findings, listed, replayed_alone
 from busfare.answers.report import Path as MovedPath
 from busfare.answers.report import Sized, rows_of
 from busfare.errors import InputError
-from busfare.jobs.communication import Clock, Collective, Left, RankTimes
+from busfare.jobs.communication import Clock, Collective, Communication, Left, RankTimes
 from busfare.jobs.model import JobTimeline
 from busfare.jobs.partial import COUNTED, PATH, SIZES, LinkTraffic, Moved
 from busfare.jobs.parts import MOST_OPERATIONS, MOST_TRACES, SOME_OPERATIONS
@@ -31,17 +31,10 @@ __all__ = ["Carried", "JobReport", "Traffic", "job_report", "of_whole_job"]
 
 FAILURES_LISTED = 100
 #: What a report leaves out, beside what its traces do.
-LEFT_OUT = {
-    "unreadable": "{file|files} could not be read: excluded from all figures; see the failures",
-    "not-traces": "{file in the folders is not a trace|files in the folders are not traces}: skipped",
-    "duplicates": "{path leads|paths lead} to a run that is already listed under another path or file: counted once",
-    "idle-processes": "{trace|traces} of processes without GPU work and without a rank: excluded from the spread",
-    "unknown-rank": "{trace does not record its|traces do not record their} rank: excluded from the strip of ranks",
-    "several-of-a-rank": "{trace belongs|traces belong} to a rank that has another trace here: counted separately",
-    "guessed-node": "{node was|nodes were} guessed from the GPU name for gains, data-sheet rates and links",
-    "unrouted": "{byte was|bytes were} copied over unknown paths (no node, or an unrecorded peer GPU): excluded from link "
-    "traffic",
-}
+LEFT_OUT = (
+    "unrelated-traces", "unreadable", "not-traces", "duplicates", "idle-processes", "unknown-rank", "several-of-a-rank",
+    "guessed-node", "unrouted",
+)  # fmt: skip
 
 
 class Read(Struct):
@@ -157,7 +150,7 @@ def job_report(job: Job) -> JobReport:
         clocks=together.clocks,
         findings=listed(job.findings.values()),
         gains_of_whole_job=False,
-        omissions=[*together.left_out, *_left_out(job, len(ranked), len(ranks))],
+        omissions=[*together.left_out, *_left_out(job, together, len(ranked), len(ranks))],
         failures=[Failure(*failure) for failure in sorted(job.failures)[:FAILURES_LISTED]],
     )
 
@@ -190,26 +183,28 @@ def of_whole_job(result: JobReport, recorded_on: Node | None) -> tuple[JobReport
         findings = job_findings(job, result.ranks, result.straggler, of_ranks, node)
     except (InputError, OSError):  # not as it was a moment ago, or nothing of it plays
         return result, None
-    left = [Left(some.left_out.id, some.left_out.count, None, some.left_out.what)] if some else []
+    left = [Left(some.left_out.id, some.left_out.count, some.left_out.what)] if some else []
     return replace(
         result, findings=findings, gains_of_whole_job=True, omissions=[*left, *result.omissions]
     ), job
 
 
-def _left_out(job: Job, ranked: int, ranks: int) -> Iterator[Left]:
+def _left_out(job: Job, together: Communication, ranked: int, ranks: int) -> Iterator[Left]:
     """What the job's report does not tell, then what its traces do not."""
     if job.copies:
         copied = copies_left_out(job.copies)
-        yield Left(copied.id, copied.count, None, copied.what)
+        yield Left(copied.id, copied.count, copied.what)
+    related = ranks > 1 or job.several or any(row.arrive_seconds is not None for row in together.collectives)
+    unrelated = 0 if related or len(job.working) < 2 else len(job.working)
     idle = len(job.idle) if job.working else 0
     files = [len(job.failures), job.foreign, job.duplicates]
     traces = [idle, job.traces - ranked - len(job.several), ranked - ranks, job.guessed]
-    counts = [*files, *traces, job.sums["unrouted_bytes"]]
-    for (id, what), count in zip(LEFT_OUT.items(), counts, strict=True):
+    counts = [unrelated, *files, *traces, job.sums["unrouted_bytes"]]
+    for id, count in zip(LEFT_OUT, counts, strict=True):
         if count:
-            yield Left(id, count, None, what)
+            yield Left.of_job(id, count)
     for name, left in sorted(job.omissions.items(), key=lambda item: (-item[1].traces, str(item[0]))):
-        yield Left(str(name), left.count, left.traces, left.order[1])
+        yield Left(str(name), left.count, left.what, left.traces)
 
 
 def _most_first(counts: Counter[str]) -> list[Named]:

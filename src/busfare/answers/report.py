@@ -87,7 +87,7 @@ class Traced(Struct):
     path: str
     format: str
     producer: str
-    incomplete: str | None
+    incomplete: Words | None
     host: dict[str, Any]
     devices: list[Device]
 

@@ -19,6 +19,7 @@ from busfare.questions import Part
 from busfare.show.demo import run_demo
 from busfare.show.notebook import Answer
 from busfare.show.progress import reading
+from busfare.show.words import text, worded
 from busfare.trace import read
 from busfare.trace.window import part_of
 from busfare.trace.write import check_export, perfetto_of_pair
@@ -67,11 +68,12 @@ def export(trace: Path, to: str, output: Path, **given: Any) -> None:
         if part:
             raise InputError(f"`{next(iter(part))}`: chakra takes whole traces; leave it out")
         for left_out in export_chakra(trace, output):
-            print(f"busfare: {left_out}", file=sys.stderr)
+            print(f"busfare: {left_out.count} {text(left_out.what)}", file=sys.stderr)
     else:
         check_export(to, output)
         with reading(trace):
             recorded = part_of(read(trace, launches=to != "perfetto"), **part)
+        recorded.omissions = worded(recorded.omissions)
         write_trace(recorded, to, output)
     note(f"{output} written")
 

@@ -26,7 +26,8 @@ from busfare.jobs.timeline import parts_of
 from busfare.timeline import _core
 from busfare.timeline.engine import core_columns
 from busfare.timeline.model import WAIT, Columns, Times
-from busfare.trace import Trace, read
+from busfare.trace import Omission, Trace, read
+from busfare.trace.omissions import Omissions, readable
 from busfare.trace.protobuf import message_classes
 
 VERSION = "0.0.4"
@@ -63,17 +64,20 @@ def chakra_classes() -> dict[str, Any]:
     return message_classes("busfare.chakra", SCHEMA)
 
 
-def export_chakra(path: Path, output: Path) -> list[str]:
-    """`write_chakra` of the trace, or the folder of all ranks' traces, at `path`; nothing is left where it fails."""
+def export_chakra(path: Path, output: Path) -> list[Omission]:
+    """Writes the trace, or the folder of all ranks' traces, at `path`; nothing if that fails. Returns what is not in it."""
     paths = trace_paths(path)
+    left_out = Omissions()
     with replacing(output) as place:
-        return write_chakra([read(file) for file in paths], paths, place)
+        traces = [*readable(paths, read, left_out)]
+        left_out.count("unknown-collectives", _write(traces, [trace.path for trace in traces], place))
+    return left_out.list()
 
 
-def write_chakra(traces: Sequence[Trace], paths: Sequence[Path], folder: Path) -> list[str]:
+def _write(traces: Sequence[Trace], paths: Sequence[Path], folder: Path) -> int:
     """Writes `rank.0.et` and so on to `folder`, and `groups.json` with the ranks of each process group.
 
-    Returns what of the run is not in them. Raises InputError where a process has several ranks.
+    Returns how many collectives are of unknown kind or size. Raises InputError where a process has several ranks.
     """
     parts = parts_of(traces, ranks_of_all(traces, paths), None)
     folder.mkdir(parents=True, exist_ok=True)
@@ -93,9 +97,7 @@ def write_chakra(traces: Sequence[Trace], paths: Sequence[Path], folder: Path) -
                 proto.serialize_length_prefixed(node, file)
     members = {str(number): [int(rank) for rank in group.split(",")] for group, number in groups.items()}
     (folder / "groups.json").write_bytes(msgspec.json.encode(members))
-    return [f"{unknown} collectives of unknown kind or size: written as computation of the same duration"] * (
-        unknown > 0
-    )
+    return unknown
 
 
 def _carried(trace: Trace, ranks: int) -> dict[int, Carried | None]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -15,6 +14,8 @@ from busfare.cost.collectives import KINDS, bus_factor
 from busfare.jobs.matching import MESSAGES, Clocks, align, match
 from busfare.jobs.ranks import BLOCK_ROWS, MOMENTS, Rank, in_blocks, matched, ranked_rows
 from busfare.jobs.stragglers import Straggler, late_joints, straggler, without_recording
+from busfare.statements import statement
+from busfare.trace import Omission
 from busfare.trace.tables import SYMMETRIC
 
 NS = 1e-9
@@ -26,26 +27,18 @@ ALIGNED_ROWS = 100_000
 MOST_LISTED, MOST_LATE = 200, 3
 #: What a row of the report is of.
 KEYS = ["communicator", "collective_kind", "members", "matched"]
-LEFT_OUT = {
-    "unmatched-communication": "communication {kernel or MPI call|kernels and MPI calls} without a match on another rank: "
-    "excluded from the collectives and from waiting",
-    "absent-ranks": "{collective|collectives} with ranks that have no trace here: the waiting is a lower bound",
-    "unaligned-clocks": "{trace|traces} without a collective shared with others: clock not aligned",
-}
+LEFT_OUT = ("unmatched-communication", "absent-ranks", "unaligned-clocks")
 
 
-class Left(Struct):
-    """What is left out; `traces` is None of what the report itself leaves out. Words that depend on the number stand in
-    braces where it is made: `{trace is|traces are}`.
-    """
+class Left(Omission, frozen=True):
+    """What is left out; `traces` is None of what the report itself leaves out."""
 
-    id: str
-    count: int | None
-    traces: int | None
-    what: str
+    traces: int | None = None
 
-    def __post_init__(self) -> None:
-        self.what = re.sub(r"\{(.*?)\|(.*?)\}", r"\1" if self.count == 1 else r"\2", self.what)
+    @classmethod
+    def of_job(cls, id: str, count: int) -> Left:
+        """What the report of a job leaves out: `count` of it."""
+        return cls(id, count, statement(f"omission.{id}", count=count))
 
 
 class Last(Struct):
@@ -203,7 +196,7 @@ def communication(rows: Sequence[pl.DataFrame], ranks: Sequence[Rank]) -> Commun
             )
             for rank in ordered
         ],
-        left_out=[Left(id, count, None, LEFT_OUT[id]) for id, count in counts.items() if count],
+        left_out=[Left.of_job(id, count) for id, count in counts.items() if count],
     )
 
 

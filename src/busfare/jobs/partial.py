@@ -142,7 +142,7 @@ def partial_of(
         traffic=traffic,
         ranks=ranks_of(trace)[:MOST_RANKS],
         communicating=packed(communicating),
-        omissions=[Omission(o.id, o.count, o.what[:LONGEST_TEXT]) for o in trace.omissions],
+        omissions=[noted.with_texts(lambda text: text[:LONGEST_TEXT]) for noted in trace.omissions],
     )
 
 

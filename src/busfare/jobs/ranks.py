@@ -20,6 +20,7 @@ from busfare.jobs.matching import MEMBERS, MESSAGES, OF_SEND, Group, Numbering, 
 from busfare.trace import Omission, Trace
 from busfare.trace.columns import first_pairs
 from busfare.trace.lanes import Union, is_communication, is_transfer, is_work
+from busfare.trace.omissions import omission
 from busfare.trace.tables import conform
 
 T = TypeVar("T")
@@ -236,9 +237,7 @@ def original_of(
 
 def copies_left_out(paths: Sequence[str]) -> Omission:
     """What is left out where the files at `paths`, at least one, are copies of others."""
-    several = f"traces are copies of other traces here: left out, first {min(paths)}"
-    alone = f"trace is a copy of another trace here: {paths[0]} is left out"
-    return Omission("copied-traces", len(paths), several if len(paths) > 1 else alone)
+    return omission("copied-traces", len(paths), copies=len(paths), path=min(paths))
 
 
 def numbered(traces: Sequence[tuple[str, int | None, str | None, list[TraceRank]]]) -> list[Rank]:

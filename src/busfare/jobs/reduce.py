@@ -16,6 +16,7 @@ from msgspec.structs import asdict, astuple
 from busfare.jobs.communication import Communication, communication
 from busfare.jobs.partial import COUNTED, Advice, LinkRate, LinkTraffic, Moved, Partial
 from busfare.jobs.ranks import Frames, TraceRank, numbered, original_of, unpacked
+from busfare.statements import Words
 
 NS = 1e-9
 LONGEST_PATH = 48
@@ -162,11 +163,12 @@ class Best(Struct, frozen=True):
 
 
 class Omitted(Struct, frozen=True):
-    """An omission over all traces that have it; `order`: path and words of the first of them."""
+    """An omission over all traces that have it; `order` (path, and number there) and words of the first of them."""
 
     traces: int
     count: int
-    order: tuple[str, str]
+    order: tuple[str, int]
+    what: Words
 
 
 T = TypeVar("T", Moved, LinkTraffic, Best, Omitted)
@@ -230,10 +232,10 @@ class Job:
         for finding in part.findings:
             join(self.findings, finding.id, Best.of(finding, original, int(original is rank)))
         counted: set[str] = set()  # a trace counts once, however often it says the same
-        for omission in part.omissions:
+        for number, omission in enumerate(part.omissions):
             first = int(original is rank and omission.id not in counted)
             count = omission.count * (original is rank)
-            join(self.omissions, omission.id, Omitted(first, count, (path, omission.what)))
+            join(self.omissions, omission.id, Omitted(first, count, (path, number), omission.what))
             counted.add(omission.id)
 
     def _count(self, part: Partial) -> None:

@@ -22,6 +22,7 @@ from busfare.timeline.build import RANGE_CORRELATION, with_mpi_calls
 from busfare.timeline.engine import Unrecorded, unrecorded
 from busfare.trace import Omission, Trace
 from busfare.trace.collectives import KIND
+from busfare.trace.omissions import omission
 
 #: What a call or an operation takes at most while a job is replayed: 636 in 49 ranks of benchmarks/large_job.py.
 BYTES_A_ROW = 700
@@ -81,12 +82,7 @@ def deciding(of_all: Sequence[RankTimes], count: int, named: Collection[int] = (
             for path, rank in some.filter(pl.col("len") == 1).select("path", "rank").iter_rows()
         },
         size=len(of_all),
-        left_out=Omission(
-            "ranks-left-out",
-            files.height - some.height,
-            f"traces are not replayed: {some.height:,} fit, of ranks that the others wait for ({share:.0%} of all waiting) "
-            "and of some spread over the rest; their waits for ranks that are not replayed are unchanged",
-        ),
+        left_out=omission("ranks-left-out", files.height - some.height, replayed=some.height, share=share),
     )
 
 

@@ -195,7 +195,7 @@ def sizes(rows: Sequence[Sized]) -> Table:
 FIXES = {"guessed-node": "; override with --from"}
 
 
-def omitted(omissions: Sequence[Omission | Left], title: str = "Limits of this trace") -> list[Items]:
+def omitted(omissions: Sequence[Omission], title: str = "Limits of this trace") -> list[Items]:
     """What was skipped, repaired or unknown; nothing where nothing was."""
     sentences = [
         f"{o.id}{f' ({count(o.count)}×)' if o.count else ''}: {o.what}{FIXES.get(o.id, '')}"

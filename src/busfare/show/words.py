@@ -19,6 +19,7 @@ from busfare.answers.offload import PlanOffloadResult
 from busfare.quantities import exact_bytes
 from busfare.show.plan_words import kv_words, offload_words
 from busfare.statements import Statement
+from busfare.trace.readers import sentence_of_reader
 
 __all__ = ["templates", "text", "worded"]
 
@@ -45,6 +46,8 @@ class _Figures(Formatter):
             return AMOUNTS[format_spec](value)
         if isinstance(value, tuple):
             return (format_spec or " ").join(map(text, value))
+        if "|" in format_spec:
+            return format_spec.split("|")[int(value != 1)]
         if len(format_spec) > 1 and re.fullmatch("[a-zA-Z -]+", format_spec):
             return amounts.several(value, format_spec)
         return format(value, format_spec)
@@ -61,7 +64,10 @@ def text(stated: Statement | str) -> str:
     """A statement in words; what is in words stays."""
     if isinstance(stated, str):
         return stated
-    words = templates().get(f"{stated.id}-{stated.figures.get('language')}") or templates()[stated.id]
+    language, key = stated.figures.get("language"), stated.id.removeprefix("omission.")
+    words = (
+        templates().get(f"{stated.id}-{language}") or templates().get(stated.id) or sentence_of_reader(key)
+    )
     return _Figures().vformat(words, (), stated.figures)
 
 

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from busfare.errors import InputError
 from busfare.printable import printable
+from busfare.statements import Figure
 from busfare.trace.columns import kept, occurs, order_of, several
 from busfare.trace.model import Trace
-from busfare.trace.omissions import INCOMPLETE, Omission, Omissions
+from busfare.trace.omissions import INCOMPLETE, Omissions
 from busfare.trace.readers import record_again
 from busfare.trace.tables import CALLS_LOCATED, WAITS_FOR
 from busfare.trace.words import LAST_ERROR, NONE, NOT_READY, Words, error_named, texts_of, with_printable
@@ -55,7 +56,7 @@ def make_sound(trace: Trace) -> None:
     for table in ("operations", "calls", "events", "markers"):
         _in_order_from(trace, table, first)
     omissions.count("cut-window", without_call(trace))
-    trace.omissions = [Omission(o.id, o.count, printable(o.what)) for o in omissions.list()]
+    trace.omissions = [noted.with_texts(printable) for noted in omissions.list()]
     trace.producer = printable(trace.producer)
     trace.host = {key: printable(text) for key, text in trace.host.items()}
     for table in ("operations", "calls", "markers", "devices"):
@@ -158,7 +159,7 @@ def _usable(times: pl.Series) -> pl.Series:
 
 
 def _kept(
-    frame: pl.DataFrame, sound: pl.Series, omissions: Omissions, key: str, **about: object
+    frame: pl.DataFrame, sound: pl.Series, omissions: Omissions, key: str, **about: Figure
 ) -> pl.DataFrame:
     """The rows that are `sound`; the others are noted."""
     if lost := len(sound) - int(sound.sum()):
@@ -222,10 +223,8 @@ def _note_what_is_absent(trace: Trace, omissions: Omissions) -> None:
         elif launched and not cut:
             omissions.add("no-gpu-records/calls", launched)
         else:
-            lost = "the GPU was not traced, but may have been busy"
-            if cut:
-                lost = "it may be in the missing part (copy the file again), or the GPU was not traced"
-            omissions.add("no-gpu-records", lost=lost, command=record_again(trace.format).gpu)
+            lost = "no-gpu-records/cut" if cut else "no-gpu-records"
+            omissions.add(lost, command=record_again(trace.format).gpu)
     elif trace.calls.is_empty():
         omissions.add("no-calls")
     else:
@@ -283,8 +282,8 @@ def _join_clocks(trace: Trace, omissions: Omissions) -> None:
         return
     moved = least + _drift(launched.with_columns(pl.col("start_ns", "end_ns") - least), calls)
     apart = int(moved.max() - moved.min())
-    drift = f", and later ones by up to {apart * 1e-6:.3g} ms more, because the clocks drift" if apart else ""
-    omissions.add("two-clocks", operations.height, distance=abs(least) * 1e-9, drift=drift)
+    clocks = "two-clocks/drift" if apart else "two-clocks"
+    omissions.add(clocks, operations.height, distance=abs(least) * 1e-9, drift_ms=apart * 1e-6)
     trace.operations = (
         operations.with_row_index("at")
         .join(launched.select("at", moved=pl.Series(moved)), on="at", how="left", maintain_order="left")

@@ -11,6 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from busfare.errors import InputError
+from busfare.quantities import MOST_SECONDS
 from busfare.trace.columns import first_pairs, occurs
 from busfare.trace.lanes import Times, Union
 from busfare.trace.model import Trace
@@ -34,9 +35,15 @@ def part_of(
     and the calls from the one that launches the first. Raises InputError where nothing is left.
     """
     if window is not None:
+        start, end = window
+        what = f"`window` {start:g}s..{f'{end:g}s' * (end < MOST_SECONDS)}"
+        if start < 0:
+            raise _nothing(trace, what, "begins before the recording")
+        if start >= end:
+            raise _nothing(trace, what, "ends before it begins" if end < start else "is empty")
         inside = Union.of(*np.array([[round(min(time / NS, 1 << 62))] for time in window]))
         operations, calls = (_within(frame, inside) for frame in (trace.operations, trace.calls))
-        trace = _cut(trace, operations, calls, inside, f"`window` {window[0]:g}s..{window[1]:g}s")
+        trace = _cut(trace, operations, calls, inside, what)
     if range is not None:
         spans = _named(trace, range)
         if iteration is not None:
@@ -48,6 +55,10 @@ def part_of(
     return trace
 
 
+def _nothing(trace: Trace, what: str, why: str) -> InputError:
+    return InputError(f"{trace.path}: {what}: {why}; the recording spans 0s..{_end(trace) * NS:.6g}s")
+
+
 def _named(trace: Trace, name: str) -> pl.DataFrame:
     """The ranges of that name, in order of time; else those that have a number behind it."""
     spans = trace.markers.filter(pl.col("end_ns") > pl.col("start_ns"))
@@ -57,8 +68,10 @@ def _named(trace: Trace, name: str) -> pl.DataFrame:
         chosen = spans.filter(names.str.replace(NUMBER + "$", "") == name)
     if chosen.is_empty():
         most = names.value_counts(sort=True)["name"].head(MOST_NAMED)
-        hint = f"it has {', '.join(map(repr, most))}, …" if len(most) else "it has no ranges"
-        raise InputError(f"{trace.path}: no range is called {name!r} (`range`); {hint}")
+        raise InputError(
+            f"{trace.path}: no range is called {name!r} (`range`); "
+            + (f"it has {', '.join(map(repr, most))}, …" if len(most) else "it has no ranges")
+        )
     return chosen.sort("start_ns")
 
 
@@ -128,10 +141,7 @@ def _cut(trace: T, operations: NDArray[np.bool_], calls: NDArray[np.bool_], host
     """What is kept of a trace, with its times from the first record on. Ranges around these times of the host stay."""
     kept = int(np.count_nonzero(operations)) + int(np.count_nonzero(calls))
     if not kept:
-        whole = _end(trace)
-        raise InputError(
-            f"{trace.path}: {what}: nothing begins there; the recording is {whole * NS:.6g} s long"
-        )
+        raise _nothing(trace, what, "nothing begins there")
     markers = trace.markers
     begun, ended = markers["start_ns"].to_numpy(), markers["end_ns"].fill_null(strategy="zero").to_numpy()
     around = host.covered_within(begun, np.maximum(begun, ended)) > 0

@@ -24,6 +24,7 @@ TABLES = ("operations", "calls", "events", "markers", "devices", "streams", "lau
 
 def export(trace: Trace, to: str, output: Path) -> None:
     """Writes `trace` to `output`: a directory of one Parquet or CSV file a table, or one JSON file for ui.perfetto.dev.
+    Its omissions are in words.
 
     Raises InputError for an unknown format, or if `output` cannot be written.
     """

@@ -26,8 +26,8 @@ from busfare.timeline.build.work import (
     without_pollers,
 )
 from busfare.timeline.model import LINK_COLUMNS, LONGEST_NS, WAIT, Columns, Timeline, at_rest
-from busfare.trace import Omission, Trace
-from busfare.trace.omissions import INCOMPLETE
+from busfare.trace import Trace
+from busfare.trace.omissions import INCOMPLETE, omission
 from busfare.trace.tables import CALLS, conform
 from busfare.trace.words import HOST_FUNCTION, Names, calls_named
 
@@ -50,9 +50,10 @@ def timeline(trace: Trace, node: Node | None = None, alone_there: bool = True) -
     work = issued(trace, host)
     calls, operations = host.calls, work.operations
     if operations.height == 0 and calls.height == 0:
-        lost = "".join(f" ({omission.what})" for omission in trace.omissions if omission.id in INCOMPLETE)
+        cut = any(noted.id in INCOMPLETE for noted in trace.omissions)
         raise InputError(
-            f"{trace.path}: nothing in this trace has timestamps, and there is nothing to replay{lost}"
+            f"{trace.path}: nothing in this trace has timestamps, and there is nothing to replay"
+            + " (the file is truncated or damaged)" * cut
         )
     times = pl.concat([frame.select(TIMES) for frame in (calls, operations)])
     origin, end = int(times["start_ns"].min()), int(times["end_ns"].max())  # type: ignore[arg-type]
@@ -114,26 +115,20 @@ def timeline(trace: Trace, node: Node | None = None, alone_there: bool = True) -
         links, columns = alone(links, columns, operations, recorded)
     launched = operations["launched"]
     used = work.streams[operations["stream_number"].unique()]
-    notes = [
-        ("replay-launches", operations.height - launched.sum(), "GPU operations without a call keep their recorded order"),
-        ("replay-graphs", (operations["graph_node"].is_not_null() & launched).sum(),
-         "operations inside graph launches keep their recorded order"),
-        ("replay-waits", waiting_for.guessed, "synchronisations without a target wait for their thread's latest stream"),
-        ("replay-waits-unknown", waiting_for.unknown.sum(), "waits without a recorded cause keep their time"),
-        ("replay-events", done.lost, "stream waits for events without a record in the trace: ignored"),
-        ("replay-pollers", trace.calls.height - working_calls.height, "polling calls: ignored"),
-        ("replay-inferred-events", done.inferred,
-         "stream waits for unnamed events: inferred from call order and operation times"),
-        ("replay-host-functions",
-         calls_named(calls, HOST_FUNCTION, names).height,
-         "host functions run by streams: times and waiting threads are not recorded; gains may be larger"),
-        ("replay-late", moved, "rows more than a year after the first: moved to the end of that year"),
-        ("replay-streams", (~used["kind_known"]).sum() if used.height > 1 else 0,
-         "streams of unknown kind: assumed not to wait for the default stream"),
-        ("replay-contradictions", explained["waits_dropped"] + explained["orders_dropped"],
-         "waits inconsistent with the timestamps: ignored"),
-        ("replay-narrowed", explained["waits_narrowed"], "waits that return early: assumed to wait for work that had ended"),
-    ]  # fmt: skip
+    notes = {
+        "replay-launches": operations.height - launched.sum(),
+        "replay-graphs": (operations["graph_node"].is_not_null() & launched).sum(),
+        "replay-waits": waiting_for.guessed,
+        "replay-waits-unknown": waiting_for.unknown.sum(),
+        "replay-events": done.lost,
+        "replay-pollers": trace.calls.height - working_calls.height,
+        "replay-inferred-events": done.inferred,
+        "replay-host-functions": calls_named(calls, HOST_FUNCTION, names).height,
+        "replay-late": moved,
+        "replay-streams": (~used["kind_known"]).sum() if used.height > 1 else 0,
+        "replay-contradictions": explained["waits_dropped"] + explained["orders_dropped"],
+        "replay-narrowed": explained["waits_narrowed"],
+    }
     return Timeline(
         trace=trace,
         origin_ns=origin,
@@ -144,7 +139,7 @@ def timeline(trace: Trace, node: Node | None = None, alone_there: bool = True) -
         call_name=names.of,
         call_names=[name or "" for name in names.texts],
         usual_order_ns=explained["typical_order"],
-        omissions=[Omission(id, int(count), what) for id, count, what in notes if count],
+        omissions=[omission(key, int(count)) for key, count in notes.items() if count],
         node=node,
         links=links,
     )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections import ChainMap
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -75,6 +76,8 @@ class Format:
     #: Makes of a file of this format, whose content lies at the second path, the SQLite file that is read in its place.
     export: Callable[[Path, Path], Path] | None = None
     record_again: RecordAgain = RecordAgain()
+    #: The sentences of omissions that the readers of its package alone note, by their keys.
+    sentences: Mapping[str, str] = field(default_factory=dict)
 
 
 @cache
@@ -87,3 +90,8 @@ def formats() -> tuple[Format, ...]:
 def record_again(name: str) -> RecordAgain:
     """How to record again with the profiler of the format `name`."""
     return next((format.record_again for format in formats() if format.name == name), RecordAgain())
+
+
+def sentence_of_reader(key: str) -> str:
+    """The sentence of an omission that a single reader notes. Raises KeyError where none has it."""
+    return ChainMap(*(dict(format.sentences) for format in formats()))[key]

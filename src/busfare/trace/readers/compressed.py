@@ -166,7 +166,8 @@ def unpack(path: Path, place: Path) -> None:
                 return
     for omission in lost.list():
         if omission.id != "after-compressed":
-            raise InputError(f"{path}: {omission.what}; copy or compress it again")
+            what = "truncated" if omission.id == "truncated-compression" else "damaged"
+            raise InputError(f"{path}: the compressed file is {what}; copy or compress it again")
 
 
 def database_bytes(head: bytes) -> int | None:

@@ -148,12 +148,19 @@ def _host(header: dict[str, bytes]) -> dict[str, str]:
     return {key: str(value) for key, value in values.items() if value}
 
 
+#: The sentences of omissions that this reader alone notes, by their keys.
+SENTENCES = {
+    "calls-left-out": "host calls that belong to neither CUDA nor HIP: skipped, because their waits are unknown",
+    "damaged/json": "damaged JSON at byte {at} ({error}): the rest is skipped",
+    "other-accelerator": "events of an accelerator that is not a GPU: skipped",
+}
 FORMATS = (
     Format(
         name="kineto",
         title="PyTorch profiler (.json, .json.gz)",
         read=lambda source: read(source.path, source.launches),
         any_json=True,
+        sentences=SENTENCES,
         suffixes=(".json",),
         # Execution traces: operators without times.
         companions=re.compile(rb'\s*\{\s*"schema":\s*"\d'),

@@ -307,6 +307,20 @@ def _read(source: Source) -> Trace:
 
 
 AGAIN = RecordAgain(gpu="`nsys profile --trace=cuda`", allocations="nsys --cuda-memory-usage=true")
+#: The sentences of omissions that this reader alone notes, by their keys.
+SENTENCES = {
+    "mpi-without-partners": "MPI calls without communicators, partners and bytes, as recorded by older versions of Nsight "
+    "Systems: shown, but not matched across ranks; record with a newer version or with `busfare record`",
+    "mpi-without-process": "MPI calls without a process: skipped",
+    "profiler-said/more": "more profiler warnings; see DIAGNOSTIC_EVENT in the file",
+    "unknown-communicators": "MPI calls on communicators that the export does not describe: shown, but not matched across "
+    "ranks (record with NSYS_MPI_STORE_TEAMS_PER_RANK=1)",
+    "unknown-nvtx": "table {table} is newer than this version of busfare: its NVTX ranges are not read",
+    "unknown-wait": "synchronisations without a recorded call, where either a stream or the host may have waited for an "
+    "event: excluded from the dependencies",
+    "unnamed-calls": "API calls without a name: assumed not to wait",
+    "waits-without-records": "stream waits for events whose records are not in the trace: what they wait for is unknown",
+}
 FORMATS = (
     Format(
         name="nsys-sqlite",
@@ -314,6 +328,7 @@ FORMATS = (
         read=_read,
         begins=re.compile(re.escape(MAGIC)),
         database=lambda file: _is_export(file.names),
+        sentences=SENTENCES,
         suffixes=(".sqlite",),
         sure_suffixes=REPORTS,
         export=exported,

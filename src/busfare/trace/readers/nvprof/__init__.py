@@ -148,11 +148,17 @@ def _devices(tables: TableSource, strings: pl.DataFrame, omissions: Omissions) -
     return conform(frame, DEVICES)
 
 
+#: The sentences of omissions that this reader alone notes, by their keys.
+SENTENCES = {
+    "links-unlike": "PCIe links recorded for only some GPUs, or of several kinds: they cannot be matched to GPUs",
+    "unnamed-calls/numbers": "minor API calls recorded only by number: shown as numbers, assumed not to wait",
+}
 FORMATS = (
     Format(
         name="nvprof",
         title="nvprof (its file)",
         read=lambda source: read(source.tables, source.launches),
+        sentences=SENTENCES,
         database=lambda file: {"StringTable", "Version"} <= file.names,
         suffixes=(".nvvp", ".nvprof"),
         record_again=RecordAgain(gpu="`nvprof -o FILE PROGRAM`"),

@@ -11,7 +11,7 @@ import polars as pl
 
 from busfare.errors import InputError
 from busfare.trace.model import Trace
-from busfare.trace.omissions import Omissions
+from busfare.trace.omissions import Omissions, readable
 from busfare.trace.readers import Format, Source
 from busfare.trace.readers.recorded.file import MAGIC, Recording, is_recording, read_recording
 from busfare.trace.readers.recorded.process import RecordedProcess, located, messages
@@ -37,7 +37,7 @@ def read(path: Path, launches: bool = False) -> Trace:
     if not files:
         raise InputError(f"{path}: the directory has no recording; give the directory of `busfare record -o`")
     omissions = Omissions()
-    recordings = [read_recording(file) for file in files]
+    recordings = [*readable(files, read_recording, omissions)]
     # The process id, with a count above it where several files share that.
     ids = [recording.process for recording in recordings]
     parts = [
@@ -117,7 +117,7 @@ def _note(recording: Recording, omissions: Omissions) -> None:
         on = turns[2::2]
         off = turns[1::2][: len(on)]
         if len(on):
-            paused, whole = (on - off).sum() * 1e-9, np.ptp(turns) * 1e-9
+            paused, whole = float((on - off).sum()) * 1e-9, float(np.ptp(turns)) * 1e-9
             omissions.add("pauses", len(on), file=name, paused=paused, whole=whole)
 
 
@@ -133,11 +133,35 @@ def _read(source: Source) -> Trace:
     return trace
 
 
+#: The sentences of omissions that this reader alone notes, by their keys.
+SENTENCES = {
+    "calls-lost": "{file}: calls that arrived faster than they could be recorded: these calls, or the addresses of their "
+    "copies, are missing",
+    "cut": "{file}: the program ended without closing its recording; everything after the last flush is missing",
+    "damaged": "{file}: chunks with a wrong checksum: skipped",
+    "damaged-header": "{file}: the header is damaged: process and clock may be wrong",
+    "dropped": "{file}: records that CUPTI dropped because it ran out of buffers: operations are missing",
+    "missing": "{file}: chunks are missing in the middle of the file",
+    "no-buffer": "{file}: failed buffer requests from CUPTI: operations are missing",
+    "pauses": "{file}: pauses of the recording, {paused:.3g} of {whole:.3g} s: unrecorded activity in them counts as host "
+    "time",
+    "retired-losses": "{file}: lost rows of tables that busfare no longer reads",
+    "retired-tables": "rows of tables from an earlier version that busfare no longer reads ({tables})",
+    "several-clocks": "the recordings come from {hosts} hosts, and their clocks may differ",
+    "stacks-lost": "{file}: calls from too many different places: the call sites of the rest are unknown",
+    "torn": "{file}: the last chunk is incomplete: skipped",
+    "unknown-loss": "{file}: losses of a kind that this version of busfare does not know",
+    "unknown-records": "{file}: records of a kind that the recorder does not know",
+    "unknown-tables": "{file}: tables that only a later version of busfare can read",
+    "untimed/recorded": "operations without timestamps from the GPU: counted, but without times",
+    "window": "{file}: only part of the program was recorded ({limits})",
+}
 FORMATS = (
     Format(
         name="recorded",
         title="busfare's own recordings",
         read=_read,
+        sentences=SENTENCES,
         begins=re.compile(re.escape(MAGIC)),
         directory=lambda path: bool(recordings_in(path)),
         suffixes=(".bf",),

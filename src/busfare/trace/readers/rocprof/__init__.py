@@ -263,12 +263,28 @@ def _holds_csv(path: Path) -> bool:
 
 
 AGAIN = RecordAgain(gpu="`rocprofv3 --kernel-trace --memory-copy-trace --hip-trace`")
+#: The sentences of omissions that this reader alone notes, by their keys.
+SENTENCES = {
+    "barriers": "barrier packets in queues: skipped, because they do no work",
+    "driver-events": "driver events (page faults, page migrations, queues): skipped",
+    "opaque-graphs/amd": "operations inside graph launches: the trace records when they ran but not what they copied "
+    "({copied} of them are copies); they count as GPU work of kind `graph`, not as kernels or copies",
+    "repeated-kernels": "kernels that the profiler replayed to collect counters: skipped",
+    "tracer-calls": "calls made by the tracer itself: skipped",
+    "unknown-agents": "agents that the trace does not list: agents that ran kernels are treated as GPUs, numbered in order",
+    "unknown-events": "events of unrecorded type: skipped",
+    "unknown-gpus": "copies without a recorded GPU: counted, but assigned to no GPU",
+    "unknown-memory/allocations": "copies whose host memory cannot be classified as pinned or pageable from the recorded "
+    "allocations",
+    "unknown-operations": "operations other than kernels, copies and fills: their time is counted as kernel time",
+}
 FORMATS = (
     Format(
         name="rocpd",
         title="rocprofv3 (rocpd, JSON, CSV)",
         read=lambda source: databases.read(source.tables, source.launches),
         database=lambda file: databases.is_rocpd(file.names),
+        sentences=SENTENCES,
         suffixes=(".db",),
         record_again=AGAIN,
     ),

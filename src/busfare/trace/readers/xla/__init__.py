@@ -322,12 +322,23 @@ def _whole(value: object) -> int | None:
 
 
 AGAIN = RecordAgain(gpu="`jax.profiler.trace` or `tf.profiler` with the GPU and CUPTI available")
+#: The sentences of omissions that this reader alone notes, by their keys.
+SENTENCES = {
+    "calls-named-by-work": "API calls recorded under the name of the work that they launch: shown under the name of the "
+    "matching driver call",
+    "cut/timeline": "the timeline has {events:,} events: the profiler drops events beyond a million; pass the .xplane.pb "
+    "instead",
+    "damaged/plane": "the plane at byte {at} is damaged: skipped",
+    "damaged/protobuf": "damaged protobuf near byte {at}: the rest is skipped",
+    "unknown-operations/xla": "events on GPU streams other than kernels, copies, sets and graphs: skipped",
+}
 FORMATS = (
     Format(
         name="xla",
         title="JAX and TensorFlow (.xplane.pb, .trace.json.gz)",
         read=read,
         begins=XSPACE,
+        sentences=SENTENCES,
         suffixes=(".pb",),
         record_again=AGAIN,
     ),
