@@ -15,6 +15,8 @@ from busfare.cost.copies import effective_bytes, in_place_share
 from busfare.cost.models import Seen, copy_operations, to_untouched, with_call
 from busfare.errors import InputError
 from busfare.nodes import Gpu, Node, load_node
+from busfare.show.words import text
+from busfare.statements import statement
 
 MIB = 1 << 20
 TITAN = load_node("gtx-titan")
@@ -128,7 +130,7 @@ def test_a_price_says_which_model_to_trust_and_why(
     choice = trusted(load_node(node), "h2d", memory, price(load_node(node), "h2d", memory, 1 << 30))
     assert choice is not None
     assert choice["model"] == trusted_model
-    assert why in choice["why"]
+    assert why in text(choice["why"])
 
 
 def test_pageable_copies_of_a_gh200_are_in_the_range_that_was_published() -> None:
@@ -298,7 +300,7 @@ def test_a_node_of_long_copies_alone_takes_the_start_of_the_engine() -> None:
     assert rungs == {1: "datasheet", 64 * MIB: "probed"}
     assert trusted(node, "h2d", "pinned", price(node, "h2d", "pinned", 1)) == {
         "model": "datasheet",
-        "why": "only long copies of this path were measured on this node",
+        "why": statement("price.why-only-long-measured"),
     }
 
 

@@ -16,6 +16,7 @@ from busfare.cost.models import to_untouched, with_call
 from busfare.cost.ranges import seconds_between
 from busfare.errors import InputError
 from busfare.nodes import Node, load_node
+from busfare.statements import Words
 from busfare.timeline.build.links import copy_seconds_at_once
 
 __all__ = [
@@ -33,13 +34,13 @@ class Price(Priced, kw_only=True):
 
 class Trusted(Struct):
     model: str
-    why: str
+    why: Words
 
 
 class Seen(Timed, kw_only=True):
     """The time of a copy as a program sees it, and the basis of that time."""
 
-    why: str
+    why: Words
 
 
 class OfBytes(Struct, kw_only=True):

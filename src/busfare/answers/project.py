@@ -70,7 +70,9 @@ class TransfersThere(There, kw_only=True):
 
 
 class RunThere(There, kw_only=True):
-    """`predicted_seconds`: None, with a `reason`, where most of the GPU's time is not predicted."""
+    """`predicted_seconds`: None, with a `reason`, where most of the GPU's time is not predicted; None, with a range alone,
+    where kernels go to another maker's GPU.
+    """
 
     predicted_seconds: float | None  # type: ignore[assignment]
     replayed_seconds: float
@@ -97,8 +99,9 @@ class KernelsPredicted(There, kw_only=True):
 
 
 class KernelClassThere(KernelsPredicted, kw_only=True):
-    """All of a class that went by the same bound."""
+    """All of a class that went by the same bound; with a range alone on another maker's GPU."""
 
+    predicted_seconds: float | None  # type: ignore[assignment]
     why: Words
 
 
@@ -252,6 +255,7 @@ def project(
     kept_graphs = [statement("assumes.graphs-kept", share=opaque)] * bool(opaque)
     kernel_rule = _clauses([*(rests_on or [rule.title for rule in rules]), *kept_graphs])
     kernel_rule = kernel_rule or statement("project.kernels-kept")
+    run_rung = rung if prices is None or prices.validated else prices.rung
     low_run, high_run = None, None
     if not (hidden := opaque > MOST):
         low_run, high_run = run_between(after, model, recorded_on, to, prices)
@@ -268,8 +272,8 @@ def project(
         makespan=RunThere(
             recorded_seconds=before.timeline.recorded_ns * NS,
             replayed_seconds=before.makespan_seconds,
-            predicted_seconds=None if hidden else after.makespan_seconds,
-            **seconds_between(low_run, high_run, rung, MOSTLY_GRAPHS if hidden else NO_HELD_OUT_DATA),
+            predicted_seconds=None if hidden or run_rung != rung else after.makespan_seconds,
+            **seconds_between(low_run, high_run, run_rung, MOSTLY_GRAPHS if hidden else NO_HELD_OUT_DATA),
             method=statement("project.method", host=host_rule, kernels=kernel_rule),
         ),
         kernels=_kernels(trace, prices, kernel_rule),
@@ -389,5 +393,7 @@ def _kernel_classes(prices: KernelPrices, between: Words) -> list[KernelClassThe
         }
         if bound == "none":
             row |= {"low_seconds": None, "high_seconds": None}
+        elif not prices.validated:
+            row["predicted_seconds"] = None
         classes.append(convert(row, KernelClassThere))
     return classes

@@ -31,11 +31,6 @@ __all__ = [
 
 #: The entry-point group in which a package names its factories.
 GROUP = "busfare.cost_models"
-#: What is said of copies that no file has a rate for: between two memories, and within one.
-UNMEASURED = (
-    "the rate of pageable copies was never measured here; published rates of large copies are 1.6 to 33 GB/s",
-    "the rate of copies within this memory was never measured; copy engines often reach far less than its bandwidth",
-)
 #: Bytes that cost less than this share of what the smallest copy takes are lost in it.
 LEAST_SHARE = 0.1
 #: A pageable copy that took less than so many times what its engine needs was staged before or after it.
@@ -296,27 +291,29 @@ def copy_operations(direction: str, memory: str, bytes_: Sequence[int]) -> pl.Da
 
 def trusted(
     node: Node, direction: str, memory: str, prices: Sequence[dict[str, Any]]
-) -> dict[str, str] | None:
+) -> dict[str, Words] | None:
     """The `model` among `prices` to go by, and `why`; None where neither `loggp` nor `datasheet` has a price.
 
     The others are what a paper published (`ahead`) and baselines that leave packets, staging or latency out.
     """
     names = {row["model"] for row in prices}
     if any((row["model"], row["rung"]) == ("loggp", "probed") for row in prices):
-        return {"model": "loggp", "why": "this path was measured on this node"}
+        return {"model": "loggp", "why": statement("price.why-measured")}
     if "datasheet" not in names:
         return None
     if "loggp" in names:
-        return {"model": "datasheet", "why": "only long copies of this path were measured on this node"}
+        return {"model": "datasheet", "why": statement("price.why-only-long-measured")}
     gpu, cpu = node.gpu(0), next((c for c in node.components if isinstance(c, Cpu)), None)
     within = gpu.unified_memory and direction != "p2p"
     table, rate = (gpu, gpu.copy_bandwidth_bytes_per_s) if within else (cpu, copies.measured_copy(node))
     source = node.provenance(table, "copy_bandwidth_bytes_per_s") if table and rate else None
     hosted = memory == "pageable" and direction in ("h2d", "d2h")
     if within or (hosted and (source or not node.host_path(0).is_c2c)):
-        why = source.cite if source else UNMEASURED[within]
+        why = (
+            source.cite if source else statement(f"price.why-{'within' if within else 'staging'}-unmeasured")
+        )
     else:
-        why = "this path was never measured; the rate is the link rate of the slowest part minus packet overhead"
+        why = statement("price.why-link-rate")
     return {"model": "datasheet", "why": why}
 
 
@@ -327,7 +324,7 @@ class Seen(NamedTuple):
     low_seconds: float
     high_seconds: float
     rung: str
-    why: str
+    why: Words
 
 
 def with_call(node: Node, direction: str, memory: str, row: dict[str, Any]) -> Seen | None:
@@ -342,9 +339,8 @@ def with_call(node: Node, direction: str, memory: str, row: dict[str, Any]) -> S
     calls = [node.call_cost(name) for name in ("copy", "synchronise")]
     if all(calls):
         added = sum(call.seconds() for call in calls if call)
-        return Seen(
-            row["seconds"] + added, low + added, high + added, "probed", "calls as measured on this node"
-        )
+        why = statement("price.why-calls-measured")
+        return Seen(row["seconds"] + added, low + added, high + added, "probed", why)
     maker = "amd" if (gpu.compute_capability or "").startswith("gfx") else "nvidia"
     small, start = published(f"caller_{maker}"), DEFAULT_LATENCY_S[direction]
     least, most = (max(0.0, end - start) for end in (small.low, small.high))

@@ -11,14 +11,16 @@ from numpy.typing import NDArray
 
 from busfare.cost.kernels import classes
 from busfare.cost.kernels.limits import Limits, limits_of
-from busfare.cost.kernels.move import BOUNDS, Evidence, move, split
+from busfare.cost.kernels.move import BOUNDS, Evidence, move, split, tensor_products
 from busfare.cost.ranges import UNCHANGED, range_of
 from busfare.errors import InputError
 from busfare.nodes import FloatArray, Node
 from busfare.trace.tables import REACH, SHAPE
 from busfare.trace.words import COMMUNICATION
 
-__all__ = ["RANGED", "SIDES", "KernelPrice", "KernelPrices", "price_kernel", "price_kernels", "ranges"]
+__all__ = [
+    "RANGED", "SIDES", "KernelPrice", "KernelPrices", "price_kernel", "price_kernels", "product_model", "ranges",
+]  # fmt: skip
 
 #: Columns of counted bytes.
 COUNTED = ("dram_read_bytes", "dram_write_bytes", "l2_bytes")
@@ -49,6 +51,11 @@ class KernelPrices:
     kinds: NDArray[np.int8]
     bounds: NDArray[np.int8]
     rung: str
+
+    @property
+    def validated(self) -> bool:
+        """Whether kernels were measured on GPUs of both makers; else only the lows and highs are predictions."""
+        return self.rung != NOT_VALIDATED
 
     @property
     def counted(self) -> int:
@@ -100,7 +107,10 @@ def price_kernels(
         moved = moved._replace(seconds=recorded)
         low = high = recorded
     else:
-        low, high = ranges(moved.seconds, recorded, moved.bounds, here, there, evidence["bytes"][of])
+        products = tensor_products(evidence, here, there)[of]
+        low, high = ranges(
+            moved.seconds, recorded, moved.bounds, here, there, evidence["bytes"][of], products
+        )
         moved = moved._replace(seconds=np.clip(moved.seconds, low, high))
     return KernelPrices(rows, recorded, moved.seconds, low, high, kinds[of], moved.bounds, _rung(here, there))
 
@@ -150,7 +160,11 @@ def price_kernel(
         rung = "counters" if BOUNDS[moved.bounds[0]] == "counted" else _rung(here, there)
         # Between makers there are two bounds, and no measurement that says where between them.
         point = moved.seconds if rung != NOT_VALIDATED else np.full(1, np.nan)
-        numbers = [point, *ranges(moved.seconds, took, moved.bounds, here, there, evidence["bytes"])]
+        products = tensor_products(evidence, here, there)
+        numbers = [
+            point,
+            *ranges(moved.seconds, took, moved.bounds, here, there, evidence["bytes"], products),
+        ]
         prices.append(KernelPrice(rung, *(float(n[0]) if np.isfinite(n[0]) else None for n in numbers)))
     return prices
 
@@ -226,6 +240,15 @@ def _evidence(described: pl.DataFrame) -> Evidence:
     return Evidence(kinds, pipelines, columns)
 
 
+def product_model(here: Limits, there: Limits) -> str:
+    """The model of `ranges.toml` of products on tensor cores: GPUs without HBM differ more in how long they keep a clock."""
+    return (
+        "product"
+        if here.generation == there.generation or (here.hbm and there.hbm)
+        else "product-without-hbm"
+    )
+
+
 def ranges(
     seconds: FloatArray,
     recorded: FloatArray,
@@ -233,12 +256,13 @@ def ranges(
     here: Limits,
     there: Limits,
     moved_bytes: FloatArray | float = np.nan,
+    products: NDArray[np.bool_] | bool = False,
 ) -> tuple[FloatArray, FloatArray]:
     """The lows and highs of moved times, NaN where nothing is predicted; shape (kernels,).
 
     Of kernels without evidence, between makers, and of bounds without held-out data: from the one ratio to the other, and
     beyond them what two runs differ by. Multiprocessors of different makers do not compare: their peaks do; `moved_bytes`,
-    NaN where not known, are moved no faster than the memory can.
+    NaN where not known, are moved no faster than the memory can. `products`: on tensor cores of both, of known sides.
     """
     work, floor = split(recorded, np.zeros(len(recorded)), here, there)
     memory, units = here.memory / there.memory, here.units / there.units
@@ -254,8 +278,10 @@ def ranges(
     low, high = low / (1 + UNCHANGED), high * (1 + UNCHANGED)
     rung = "probed" if here.rung == there.rung == "probed" else "datasheet"
     what = "kernel-alike" if here.generation == there.generation else "kernel"
-    for bound in RANGED if here.vendor == there.vendor else ():
-        rows, ranged = bounds == BOUNDS.index(bound), range_of(what, bound, rung)
+    kinds = [(bound, bounds == BOUNDS.index(bound)) for bound in RANGED]
+    kinds.append((product_model(here, there), (bounds == BOUNDS.index("compute")) & products))
+    for model, rows in kinds if here.vendor == there.vendor else ():
+        ranged = range_of(what, model, rung)
         if ranged is not None:
             low[rows], high[rows] = seconds[rows] * ranged.low, seconds[rows] * ranged.high
     return low, high

@@ -104,6 +104,7 @@ def _predicted_kernels(to: Node) -> Change:
         times = nanoseconds_of_kernels(timeline.columns["operation_duration"], prices, prices.seconds)
         kept = int((~priced).sum())
         rests_on = [statement("assumes.some-kernels-kept", count=kept)] if kept else []
+        rests_on += [] if prices.validated else [statement("assumes.kernels-not-validated")]
         return Applied(with_durations(timeline, times), int(priced.sum()), 0, rests_on)
 
     return Change("kernels", statement("change.kernels-predicted", node=to.name), apply, to)
