@@ -114,7 +114,7 @@ def main() -> None:
             inside.setdefault(kind, []).append(percent)
 
     for here, there in permutations(NODES, 2):
-        cases = [found[0] for stack in STACKS if (found := products(here, there, stack))]
+        cases = [moves[0] for stack in STACKS if (moves := products(here, there, stack))]
         if cases and (here in FOR_RANGES or there in FOR_RANGES):
             kind = ("kernel-alike " if cases[0].alike else "") + cases[0].bound
             times = [(c.actual, c.predicted, c.low, c.high) for c in cases]
@@ -124,8 +124,8 @@ def main() -> None:
         for what, long in product(("collective", "collective-send"), (False, True)):
             parts = [(sizes >= LONG_COPY_BYTES) == long for _, _, sizes, _ in swept]
             times = [
-                tuple(column[part] for column in each)  # type: ignore[misc]
-                for (_, kind, _, each), part in zip(swept, parts, strict=True)
+                tuple(column[part] for column in columns)  # type: ignore[misc]
+                for (_, kind, _, columns), part in zip(swept, parts, strict=True)
                 if kind == what
             ]
             if times:
@@ -139,7 +139,7 @@ def main() -> None:
 
 def extract(folder: Path) -> None:
     """Writes the archive from the files of the unzipped wheel."""
-    data, found, shapes = folder / "aiconfigurator_core/systems/data", [], None
+    data, measured, shapes = folder / "aiconfigurator_core/systems/data", [], None
     for system, stack in product(NODES, STACKS):
         for path in sorted(data.glob(f"{system}/gemm/{stack}/*/gemm_perf.parquet"))[:1]:
             times = (
@@ -148,7 +148,7 @@ def extract(folder: Path) -> None:
                 .group_by(SIDES)
                 .agg(us=pl.col("latency").median() * 1e3)
             )
-            found.append(
+            measured.append(
                 times.select(pl.lit(system).alias("system"), pl.lit(stack).alias("stack"), *SIDES, "us")
             )
             if system in FOR_RANGES:
@@ -164,7 +164,7 @@ def extract(folder: Path) -> None:
         for system in NODES
         for path in sorted(data.glob(f"{system}/comm/nccl/*/nccl_perf.parquet"))
     ]  # fmt: skip
-    tables = {"products": pl.concat(found).join(shapes, on=SIDES), "collectives": pl.concat(swept)}
+    tables = {"products": pl.concat(measured).join(shapes, on=SIDES), "collectives": pl.concat(swept)}
     files = {
         f"times/{name}.csv": HEAD
         + frame.with_columns(pl.col("us").round(3)).sort(pl.exclude("us")).write_csv().encode()

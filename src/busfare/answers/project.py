@@ -25,7 +25,7 @@ from busfare.questions import HostRule, KernelRule
 from busfare.statements import Words, statement
 from busfare.timeline import Played, Timeline, play, timeline
 from busfare.timeline.changes import Change, Setting
-from busfare.timeline.changes.durations import host_changes, kernel_changes, on_node
+from busfare.timeline.changes.durations import host_changes, host_doubt, host_times, kernel_changes, on_node
 from busfare.timeline.edit import nanoseconds_of_kernels, with_durations
 from busfare.trace import Trace
 from busfare.trace.lanes import is_transfer
@@ -70,9 +70,7 @@ class TransfersThere(There, kw_only=True):
 
 
 class RunThere(There, kw_only=True):
-    """`predicted_seconds`: None, with a `reason`, where most of the GPU's time is not predicted; None, with a range alone,
-    where kernels go to another maker's GPU.
-    """
+    """`predicted_seconds`: None with a `reason` (most GPU time is not predicted) or a range alone (another maker's GPU)."""
 
     predicted_seconds: float | None  # type: ignore[assignment]
     replayed_seconds: float
@@ -259,6 +257,9 @@ def project(
     low_run, high_run = None, None
     if not (hidden := opaque > MOST):
         low_run, high_run = run_between(after, model, recorded_on, to, prices)
+        if host == "measured" and (doubted := host_doubt(recorded_on, to)) != 1:
+            slowed = play(host_times(doubted).apply(changed, setting).timeline).makespan_seconds
+            low_run, high_run = min(low_run, slowed), max(high_run, slowed)
     return Projection(
         recorded_on=recorded_on.name,
         to=to.name,

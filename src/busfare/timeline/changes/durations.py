@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from busfare.errors import InputError
 from busfare.nodes import FloatArray, Node
+from busfare.nodes.contention import published
 from busfare.questions import HostRule, KernelRule, Scaled
 from busfare.statements import Words, statement
 from busfare.timeline.build.links import shared_links
@@ -38,8 +39,8 @@ from busfare.timeline.model import Mask, Timeline, Times, activity, matching
 from busfare.trace.lanes import Union
 
 __all__ = [
-    "RATIOS", "copy_speed", "host_changes", "host_ratio", "host_times", "kernel_changes", "kernel_times", "kernels_held",
-    "on_node", "prefetch",
+    "RATIOS", "copy_speed", "host_changes", "host_doubt", "host_ratio", "host_times", "kernel_changes", "kernel_times",
+    "kernels_held", "on_node", "prefetch",
 ]  # fmt: skip
 
 #: Rules for kernel times that compare two nodes: a rate of the GPU.
@@ -121,15 +122,25 @@ def host_times(timeline: Timeline, setting: Setting, factor: float, measured: bo
     return Applied(host_slowed(timeline, factor), timeline.calls.height, 0, [statement("assumes.host-alike")])
 
 
-def host_ratio(old: Node, new: Node) -> float | None:
+def host_ratio(old: Node, new: Node, as_measured: bool = False) -> float | None:
     """Host seconds on `new` over those on `old`: the geometric mean of those of HOST_CALLS that both nodes measured; None
-    without any.
+    without any. Of a quick probe counts what is beyond the difference of two machines of a kind, unless `as_measured`.
     """
     costs = [(old.call_cost(name), new.call_cost(name)) for name in HOST_CALLS]
     ratios = [
         there.call_s / here.call_s for here, there in costs if here and there and here.call_s and there.call_s
     ]
-    return float(np.exp(np.mean(np.log(ratios)))) if ratios else None
+    if not ratios:
+        return None
+    ratio, quick = float(np.mean(np.log(ratios))), old.quickly_probed or new.quickly_probed
+    noise = math.log(published("host_calls").high) if quick and not as_measured else 0.0
+    return math.exp(math.copysign(max(abs(ratio) - noise, 0.0), ratio))
+
+
+def host_doubt(old: Node, new: Node) -> float:
+    """How many times as long again a quick probe says that the host takes, beyond `host_ratio`; 1 for full probes."""
+    measured, counted = host_ratio(old, new, as_measured=True), host_ratio(old, new)
+    return measured / counted if measured and counted else 1.0
 
 
 def host_changes(rule: HostRule, recorded_on: Node | None, to: Node | None) -> list[Change]:
