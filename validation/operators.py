@@ -70,7 +70,7 @@ def moved(
     prediction = move(evidence, np.arange(frame.height), recorded, here, there)
     here_peak, there_peak = here.peak(pipeline) or np.nan, there.peak(pipeline) or np.nan
     products = tensor_products(evidence, here, there)
-    low, high = ranges(prediction.seconds, recorded, prediction.bounds, here, there, products=products)
+    low, high = ranges(prediction, recorded, here, there, evidence)
     bound = product_model(here, there) if products.any() else BOUNDS[prediction.bounds[0]]
     return Case(
         name, group, bound, recorded, actual, prediction.seconds, low, high,

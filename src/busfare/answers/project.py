@@ -16,7 +16,7 @@ from busfare import cost
 from busfare.advise.amounts import Predicted
 from busfare.cost.kernels.classes import CLASSES
 from busfare.cost.kernels.move import BOUNDS
-from busfare.cost.kernels.price import KernelPrices
+from busfare.cost.kernels.price import NOT_VALIDATED, KernelPrices
 from busfare.cost.models import how_staged
 from busfare.cost.ranges import NO_HELD_OUT_DATA, figures_of, range_of, ranged, rung_of, seconds_between
 from busfare.errors import InputError
@@ -253,7 +253,7 @@ def project(
     kept_graphs = [statement("assumes.graphs-kept", share=opaque)] * bool(opaque)
     kernel_rule = _clauses([*(rests_on or [rule.title for rule in rules]), *kept_graphs])
     kernel_rule = kernel_rule or statement("project.kernels-kept")
-    run_rung = rung if prices is None or prices.validated else prices.rung
+    run_rung = prices.rung if prices and prices.rung == NOT_VALIDATED else rung
     low_run, high_run = None, None
     if not (hidden := opaque > MOST):
         low_run, high_run = run_between(after, model, recorded_on, to, prices)
@@ -394,7 +394,7 @@ def _kernel_classes(prices: KernelPrices, between: Words) -> list[KernelClassThe
         }
         if bound == "none":
             row |= {"low_seconds": None, "high_seconds": None}
-        elif not prices.validated:
+        elif prices.rung == NOT_VALIDATED:
             row["predicted_seconds"] = None
         classes.append(convert(row, KernelClassThere))
     return classes

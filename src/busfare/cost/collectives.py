@@ -303,8 +303,7 @@ def _modelled(listed: Sequence[Option], sizes: FloatArray) -> tuple[FloatArray, 
 def _factors(fabric: Fabric, kind: str, probed: bool, sizes: FloatArray) -> FloatArray:
     """Lows and highs over the price, by size; NaN where nothing is known. Shape (2, collectives)."""
     what = "collective" if probed else held_with(fabric, kind)
-    timed = fabric.timed_as == fabric.generation or what != "collective"
-    modelled = "nccl" if timed else "nccl-untimed"
+    modelled = "nccl-untimed" if what == "collective" and fabric.timed_as != fabric.generation else "nccl"
     model, figures = ("fitted", "probed") if probed else (modelled, "datasheet")
     ends = [range_of(what, model, figures, size) or (np.nan, np.nan) for size in (0, LONG_COPY_BYTES)]
     return np.array(ends).T[:, (sizes >= LONG_COPY_BYTES).astype(int)]

@@ -72,15 +72,13 @@ class Row(NamedTuple):
 def row_of(what: str, model: str, figures: str, bytes_: float) -> Row | None:
     """The row of `ranges.toml` for predictions of `what` by `model`; None where the model knows no start of copies."""
     size = "short" if bytes_ < LONG_COPY_BYTES else "long"
-    if what in ALL_FIGURES or (what, model) == ("device", "calibrated"):
+    if what in ALL_FIGURES or (what, model) == ("device", "calibrated") or model.startswith("product"):
         figures = "datasheet"
     if what in ALL_MODELS:
         return Row(what, "any", figures)
     if what in ("method", "offload"):
         memory = next((kind for kind in ("pageable", "managed") if model.startswith(kind)), "pinned")
         return Row(what, memory, figures)
-    if model.startswith("product"):
-        return Row(what, model, "datasheet")
     if (what, model) == ("kernel-alike", "allocated"):
         model = "counted"
     if (what, model) in (("collective", "nccl"), ("collective", "fitted")):

@@ -120,10 +120,8 @@ class VirtualHost:
         if curve is not None and not touched:
             return float(curve.seconds(size))
         if not migrates_on_fault(self.node.gpu(gpu)):
-            return (
-                float(self.truth(direction, "pageable", gpu).seconds(size))
-                * published("managed_before_pascal").high
-            )
+            slower = published("managed_before_pascal").high
+            return slower * float(self.truth(direction, "pageable", gpu).seconds(size))
         start, more = (_FAULT_S[direction], _FAULT_PER_BYTE_S[direction]) if touched else (_PREFETCH_S, 0.0)
         return start + size * (self.truth(direction, "pinned", gpu).long_gap_per_byte_s + more)
 

@@ -257,11 +257,6 @@ class Node:
         sources = (self.provenance(link, "lanes") for link in self.host_path(ordinal).links)
         return any(source is not None and source.kind == "estimated" for source in sources)
 
-    @property
-    def quickly_probed(self) -> bool:
-        """Whether its file is of `busfare probe --quick`, which times a call once or twice."""
-        return any(source.cite.startswith("busfare probe --quick") for source in self.sources.values())
-
     def provenance(self, table: Sourced, key: str) -> Source | None:
         """The source of the figure under `key` of one of the node's components, links or measurements; None where the file
         names none.

@@ -90,11 +90,6 @@ class Limits:
         return _SHARED_KIB.get(self.generation, 64) << 10
 
     @property
-    def hbm(self) -> bool:
-        """Whether its memory is stacked beside it, as no other board has it."""
-        return self.generation in _HBM
-
-    @property
     def units(self) -> float:
         """What kernels without another limit go by: multiprocessors, clock, and half (its logarithm) of their threads, for
         some are bound by the instructions that they issue and some by the loads that they have in flight.
@@ -112,8 +107,6 @@ class Limits:
         return next((self.peaks[key] for key in keys if key in self.peaks), None)
 
 
-#: Capabilities of GPUs with HBM [NVIDIA's white papers of P100, V100, A100, H100, B200 and B300].
-_HBM = frozenset({"6.0", "7.0", "8.0", "9.0", "10.0", "10.3"})
 _THREADS = {"7.5": 1024, "8.6": 1536, "8.7": 1536, "8.9": 1536, "12.0": 1536}
 _SHARED_KIB = {
     "6.0": 64, "6.1": 96, "7.0": 96, "7.5": 64, "8.0": 164, "8.6": 100, "8.7": 164, "8.9": 100, "9.0": 228, "10.0": 228,

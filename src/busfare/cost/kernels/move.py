@@ -319,12 +319,9 @@ def _products(evidence: Evidence, here: Limits, there: Limits) -> tuple[FloatArr
 
 def tensor_products(evidence: Evidence, here: Limits, there: Limits) -> NDArray[np.bool_]:
     """Which are products of matrices of known sides on tensor cores that both GPUs have; shape (distinct kernels,)."""
-    shared = {name for name in here.peaks.keys() & there.peaks.keys() if name.endswith("_tensor")}
-    multiplied = [
-        kind == "gemm" and name in shared
-        for kind, name in zip(evidence.kinds, evidence.pipelines, strict=True)
-    ]
-    return np.array(multiplied, bool) & np.isfinite(evidence["m"])
+    shared = [name for name in here.peaks.keys() & there.peaks.keys() if name.endswith("_tensor")]
+    on_tensor = np.isin(np.array(evidence.pipelines, object), shared) & np.isin(evidence.kinds, ["gemm"])
+    return np.asarray(on_tensor & np.isfinite(evidence["m"]) & ~np.isfinite(evidence["dram_bytes"]))
 
 
 def _passes(evidence: Evidence, here: Limits, there: Limits) -> tuple[FloatArray, FloatArray]:

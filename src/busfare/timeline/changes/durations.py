@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from busfare.cost.kernels.price import NOT_VALIDATED
 from busfare.errors import InputError
 from busfare.nodes import FloatArray, Node
 from busfare.nodes.contention import published
@@ -105,7 +106,7 @@ def _predicted_kernels(to: Node) -> Change:
         times = nanoseconds_of_kernels(timeline.columns["operation_duration"], prices, prices.seconds)
         kept = int((~priced).sum())
         rests_on = [statement("assumes.some-kernels-kept", count=kept)] if kept else []
-        rests_on += [] if prices.validated else [statement("assumes.kernels-not-validated")]
+        rests_on += [statement("assumes.kernels-not-validated")] * (prices.rung == NOT_VALIDATED)
         return Applied(with_durations(timeline, times), int(priced.sum()), 0, rests_on)
 
     return Change("kernels", statement("change.kernels-predicted", node=to.name), apply, to)
@@ -130,11 +131,12 @@ def host_ratio(old: Node, new: Node, as_measured: bool = False) -> float | None:
     ratios = [
         there.call_s / here.call_s for here, there in costs if here and there and here.call_s and there.call_s
     ]
-    if not ratios:
-        return None
-    ratio, quick = float(np.mean(np.log(ratios))), old.quickly_probed or new.quickly_probed
-    noise = math.log(published("host_calls").high) if quick and not as_measured else 0.0
-    return math.exp(math.copysign(max(abs(ratio) - noise, 0.0), ratio))
+    sources = [*old.sources.values(), *new.sources.values()]
+    quick = any(source.cite.startswith("busfare probe --quick") for source in sources)
+    if not ratios or as_measured or not quick:
+        return float(np.exp(np.mean(np.log(ratios)))) if ratios else None
+    ratio = float(np.mean(np.log(ratios)))
+    return math.exp(math.copysign(max(abs(ratio) - math.log(published("host_calls").high), 0.0), ratio))
 
 
 def host_doubt(old: Node, new: Node) -> float:
