@@ -309,9 +309,8 @@ def trusted(
     source = node.provenance(table, "copy_bandwidth_bytes_per_s") if table and rate else None
     hosted = memory == "pageable" and direction in ("h2d", "d2h")
     if within or (hosted and (source or not node.host_path(0).is_c2c)):
-        why = (
-            source.cite if source else statement(f"price.why-{'within' if within else 'staging'}-unmeasured")
-        )
+        unmeasured = "price.why-within-unmeasured" if within else "price.why-staging-unmeasured"
+        why = source.cite if source else statement(unmeasured)
     else:
         why = statement("price.why-link-rate")
     return {"model": "datasheet", "why": why}
