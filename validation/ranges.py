@@ -17,6 +17,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+import aiconfigurator
 import bench
 import collectives
 import datasheet
@@ -54,6 +55,7 @@ PARTS: dict[str, Callable[[], Iterator[Truth]]] = {
     "more ranks": four_gpus.truths,
     "kernels": kernels.truths,
     "collectives": collectives.truths,
+    "aiconfigurator": aiconfigurator.truths,
     "layers": layers.truths,
     "offload": offload.truths,
 }

@@ -7,7 +7,7 @@ import pytest
 
 from busfare.cost.collectives import KINDS, Fabric, fit_collectives, price_collectives
 from busfare.errors import InputError
-from busfare.nodes import load_node
+from busfare.nodes import FloatArray, load_node
 from busfare.nodes.file import decode
 
 GIB = 2.0**30
@@ -39,6 +39,21 @@ def test_all_reduce_of_a_gibibyte_is_near_what_was_published(
     node: str, ranks: int, published: float, off: float
 ) -> None:
     assert bus(node, ranks) == pytest.approx(published, rel=off)
+
+
+def test_a_generation_whose_kernels_nobody_timed_has_the_constants_of_the_nearest_and_a_wider_range() -> None:
+    sizes = np.array([4096.0, 1 << 30])
+    timed, untimed, older = (Fabric.of(load_node(name), 2) for name in ("h100-sxm", "dgx-b200", "dgx-1-v100"))
+    assert (timed.timed_as, untimed.timed_as, older.timed_as) == (timed.generation, timed.generation, 1)
+
+    def ends(fabric: Fabric, kind: str) -> FloatArray:
+        prices = price_collectives(fabric, [kind] * 2, sizes)
+        return np.array([prices.low_seconds, prices.high_seconds]) / prices.seconds
+
+    assert (np.diff(ends(untimed, "all_reduce"), axis=0) > 0).all()
+    (low, high), (timed_low, timed_high) = (ends(f, "all_reduce")[:, 1] for f in (untimed, timed))
+    assert low < timed_low < timed_high < high
+    assert np.allclose(ends(untimed, "all_to_all"), ends(timed, "all_to_all"))
 
 
 def test_reductions_in_the_switch_are_taken_only_where_requested_and_faster() -> None:

@@ -366,6 +366,21 @@ def test_between_makers_there_are_two_bounds_and_no_point() -> None:
     assert row.low_seconds < with_bytes.low_seconds <= (with_bytes.high_seconds or 0.0)
 
 
+def test_ranges_of_products_go_by_generation_and_memory() -> None:
+    def width(here: str, there: str, number_type: str = "bf16", **given: float) -> float:
+        shape = (4096, 4096, 4096)
+        row = price_kernel(load_node(here), load_node(there), "gemm", 1e-3, number_type, shape, **given)[-1]
+        assert row.seconds and row.low_seconds and row.high_seconds
+        return row.high_seconds / row.low_seconds
+
+    stacked, board = width("a100-sxm4-80gb", "h100-sxm"), width("a100-sxm4-80gb", "l40s")
+    assert 1 < width("h100-sxm", "h200-sxm") < stacked < board
+    assert width("l40s", "rtx-4090") == pytest.approx(width("h100-sxm", "h200-sxm"))  # one generation
+    assert width("a40", "h100-sxm") == pytest.approx(board)
+    assert width("a100-sxm4-80gb", "h100-sxm", "fp32") > board  # of fp32 others were timed
+    assert width("v100-pcie", "h100-sxm") > board  # without bf16 in its tensor cores
+
+
 def test_a_product_with_an_activation_behind_it_is_a_product() -> None:
     assert class_of("_matmul_ogs_NNT_bf16xbf16xmxfp4_16x256x128x1_swiglu") == "gemm"
     assert class_of("swiglu_kernel") == "activation"

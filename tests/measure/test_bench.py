@@ -148,3 +148,15 @@ def test_methods_of_an_old_gpu_are_picked_without_warnings() -> None:
     run = Run(VirtualMethods(node, seed=4), machine_of(node), quick=True)
     cells = methods_result(run, run_methods(run, 1 << 20)).cells
     assert len(cells) > 1 and all(cell.best.picked for cell in cells)
+
+
+def test_the_machine_of_s16_ranks_methods_as_published() -> None:
+    node = load_node("gt-740")
+    run = Run(VirtualMethods(node, seed=1), machine_of(node), quick=True)
+    result = methods_result(run, run_methods(run, 1 << 24))
+    first, second = result.normalised.situation_1, result.normalised.situation_2
+    for method, published in methods.PUBLISHED.situation_1.items():
+        assert first[method] == pytest.approx(published, abs=0.1), method
+    assert second["pinned"] < second["pageable"] < second["managed"] < second["zero-copy"]
+    for row in (row for cell in result.cells for row in cell.methods if row.method == "managed"):
+        assert row.error_percent == pytest.approx(0.0, abs=5)

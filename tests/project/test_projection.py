@@ -102,6 +102,21 @@ def test_kernels_scale_with_the_memory_of_two_nodes() -> None:
         project(trace(copy(0, 100, MIB)), PCIE3, PCIE4, "calibrated", ("clock",))
 
 
+def test_between_makers_kernels_and_the_run_have_a_range_and_no_time() -> None:
+    run = trace(copy(0, 100, MIB), kernel(100, 1100))
+    result = project(run, load_node("h100-sxm"), load_node("mi300x"), "calibrated")
+    for row in (result.makespan, *result.kernels.by_class):
+        assert row.predicted_seconds is None and row.rung == "not validated"
+        assert row.low_seconds is not None and row.high_seconds is not None
+        assert 0 < row.low_seconds < row.high_seconds
+    assert result.transfers.predicted_seconds > 0
+    assert "not validated" in text(result.makespan.method)
+    low, _, high = str(result.makespan).partition(" ")[0].partition("–")
+    assert 0 < float(low) < float(high)
+    same_maker = project(run, load_node("h100-sxm"), load_node("h200-sxm"), "calibrated")
+    assert same_maker.makespan.predicted_seconds is not None
+
+
 def test_kernels_that_nothing_tells_of_say_what_would_and_then_go_by_what_is_allocated(
     tmp_path: Path,
 ) -> None:

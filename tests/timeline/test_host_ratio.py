@@ -7,7 +7,8 @@ import dataclasses
 import pytest
 
 from busfare.answers.project import project
-from busfare.nodes import Cost, Node, load_node
+from busfare.nodes import Cost, Node, Source, load_node
+from busfare.nodes.contention import published
 from busfare.show.words import text
 from busfare.timeline import play, timeline
 from busfare.timeline.changes import Setting, apply_all
@@ -50,6 +51,29 @@ def test_only_calls_that_two_nodes_timed_count() -> None:
     assert host_ratio(copying(slow, 4.0), copying(fast, 16.0)) == pytest.approx(1.0)
     assert host_ratio(copying(slow, 4.0), fast) == pytest.approx(0.5)
     assert host_ratio(copying(node(None), 4.0), copying(fast, 3.0)) == pytest.approx(0.75)
+
+
+def test_of_a_quick_probe_counts_what_exceeds_the_difference_of_machines_and_the_range_holds_it_all() -> None:
+    def quick(probed: Node) -> Node:
+        cite = "busfare probe --quick, 2026-11-29: measured on this machine"
+        return dataclasses.replace(probed, name="quick", sources={"probe": Source("measured", cite)})
+
+    most = published("host_calls").high
+    recorded_on, slower, slow = node(4.0, 2.0), node(4.0 * 1.5, 2.0 * 1.5), node(16.0, 8.0)
+    assert host_ratio(recorded_on, quick(slower)) == 1
+    assert host_ratio(recorded_on, quick(slow)) == pytest.approx(4 / most)
+    assert host_ratio(quick(slow), recorded_on) == pytest.approx(most / 4)
+    full, doubted, same = (
+        project(RUN, recorded_on, there, "calibrated").makespan
+        for there in (slower, quick(slower), quick(recorded_on))
+    )
+    assert full.predicted_seconds and doubted.predicted_seconds
+    assert doubted.predicted_seconds == same.predicted_seconds < full.predicted_seconds
+    assert doubted.low_seconds == same.low_seconds
+    assert doubted.high_seconds and same.high_seconds and doubted.high_seconds >= full.predicted_seconds
+    slowest = project(RUN, recorded_on, quick(slow), "calibrated").makespan
+    kept = project(RUN, recorded_on, quick(slow), "calibrated", host="keep").makespan
+    assert slowest.high_seconds and kept.high_seconds and slowest.high_seconds > 1.5 * kept.high_seconds
 
 
 def test_a_host_twice_as_fast_halves_its_calls_and_what_is_between_but_nothing_that_it_waits_for() -> None:

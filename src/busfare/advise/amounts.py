@@ -7,6 +7,7 @@ import re
 from msgspec import UNSET, Struct, UnsetType
 
 from busfare.cost.ranges import is_wide
+from busfare.statements import Words
 
 __all__ = [
     "Predicted", "Ranged", "Timed", "between", "count", "flops", "percent", "rate", "ratio", "several", "signed_percent",
@@ -32,19 +33,19 @@ def time(seconds: float) -> str:
     return f"{seconds / 1e-9:.0f} ns".replace("-", "−") if seconds else "0 s"
 
 
-def between(seconds: float, low: float | None, high: float | None) -> str:
+def between(seconds: float | None, low: float | None, high: float | None) -> str:
     """A predicted time with its range, in the unit of the time: '12.3 ms (11.1–13.9)'; the time alone where no range is
-    known or both ends are the time, and the two ends alone, '3.18–38.5 µs', where they are far apart.
+    known or both ends are the time, and the two ends alone, '3.18–38.5 µs', where they are far apart or no time is between.
     """
-    if low is None or high is None or not seconds or low == high == seconds:
-        return time(seconds)
-    shown = time(seconds)
+    if low is None or high is None or seconds == 0 or low == high == seconds:
+        return "–" if seconds is None else time(seconds)
+    shown = time(high if seconds is None else seconds)
     unit = shown.rpartition(" ")[2]
     limit = {"s": 1.0, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9}[unit]
     ends = "–".join(
         f"{end:.3g}" if abs(end) < 999.5 else f"{end:,.0f}" for end in (low / limit, high / limit)
     )
-    return f"{ends} {unit}" if is_wide(low, high) else f"{shown} ({ends})"
+    return f"{ends} {unit}" if seconds is None or is_wide(low, high) else f"{shown} ({ends})"
 
 
 def rate(bytes_per_second: float | None) -> str:
@@ -93,9 +94,9 @@ class Ranged(Struct, kw_only=True):
     low_seconds: float | None = None
     high_seconds: float | None = None
     rung: str | None = None
-    reason: str | UnsetType = UNSET  # only where there is no range
+    reason: Words | UnsetType = UNSET  # only where there is no range
 
-    def shown(self, seconds: float) -> str:
+    def shown(self, seconds: float | None) -> str:
         """'12.3 ms (11.1–13.9)'."""
         return between(seconds, self.low_seconds, self.high_seconds)
 
@@ -106,7 +107,7 @@ class Predicted(Ranged, kw_only=True):
     predicted_seconds: float
 
     def __str__(self) -> str:
-        return "–" if self.predicted_seconds is None else self.shown(self.predicted_seconds)
+        return self.shown(self.predicted_seconds)
 
 
 class Timed(Ranged, kw_only=True):

@@ -40,7 +40,7 @@ class Trusted(Struct):
 class Seen(Timed, kw_only=True):
     """The time of a copy as a program sees it, and the basis of that time."""
 
-    why: str
+    why: Words
 
 
 class OfBytes(Struct, kw_only=True):

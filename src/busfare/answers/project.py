@@ -16,7 +16,7 @@ from busfare import cost
 from busfare.advise.amounts import Predicted
 from busfare.cost.kernels.classes import CLASSES
 from busfare.cost.kernels.move import BOUNDS
-from busfare.cost.kernels.price import KernelPrices
+from busfare.cost.kernels.price import NOT_VALIDATED, KernelPrices
 from busfare.cost.models import how_staged
 from busfare.cost.ranges import NO_HELD_OUT_DATA, figures_of, range_of, ranged, rung_of, seconds_between
 from busfare.errors import InputError
@@ -25,7 +25,14 @@ from busfare.questions import HostRule, KernelRule
 from busfare.statements import Words, statement
 from busfare.timeline import Played, Timeline, play, timeline
 from busfare.timeline.changes import Change, Setting
-from busfare.timeline.changes.durations import host_changes, kernel_changes, nanoseconds_of_kernels, on_node
+from busfare.timeline.changes.durations import (
+    host_changes,
+    host_doubt,
+    host_times,
+    kernel_changes,
+    nanoseconds_of_kernels,
+    on_node,
+)
 from busfare.timeline.edit import with_durations
 from busfare.trace import Trace
 from busfare.trace.lanes import is_transfer
@@ -70,7 +77,7 @@ class TransfersThere(There, kw_only=True):
 
 
 class RunThere(There, kw_only=True):
-    """`predicted_seconds`: None, with a `reason`, where most of the GPU's time is not predicted."""
+    """`predicted_seconds`: None with a `reason` (most GPU time is not predicted) or a range alone (another maker's GPU)."""
 
     predicted_seconds: float | None  # type: ignore[assignment]
     replayed_seconds: float
@@ -97,8 +104,9 @@ class KernelsPredicted(There, kw_only=True):
 
 
 class KernelClassThere(KernelsPredicted, kw_only=True):
-    """All of a class that went by the same bound."""
+    """All of a class that went by the same bound; with a range alone on another maker's GPU."""
 
+    predicted_seconds: float | None  # type: ignore[assignment]
     why: Words
 
 
@@ -252,9 +260,13 @@ def project(
     kept_graphs = [statement("assumes.graphs-kept", share=opaque)] * bool(opaque)
     kernel_rule = _clauses([*(rests_on or [rule.title for rule in rules]), *kept_graphs])
     kernel_rule = kernel_rule or statement("project.kernels-kept")
+    run_rung = prices.rung if prices and prices.rung == NOT_VALIDATED else rung
     low_run, high_run = None, None
     if not (hidden := opaque > MOST):
         low_run, high_run = run_between(after, model, recorded_on, to, prices)
+        if host == "measured" and (doubted := host_doubt(recorded_on, to)) != 1:
+            slowed = play(host_times(doubted).apply(changed, setting).timeline).makespan_seconds
+            low_run, high_run = min(low_run, slowed), max(high_run, slowed)
     return Projection(
         recorded_on=recorded_on.name,
         to=to.name,
@@ -268,8 +280,8 @@ def project(
         makespan=RunThere(
             recorded_seconds=before.timeline.recorded_ns * NS,
             replayed_seconds=before.makespan_seconds,
-            predicted_seconds=None if hidden else after.makespan_seconds,
-            **seconds_between(low_run, high_run, rung, MOSTLY_GRAPHS if hidden else NO_HELD_OUT_DATA),
+            predicted_seconds=None if hidden or run_rung != rung else after.makespan_seconds,
+            **seconds_between(low_run, high_run, run_rung, MOSTLY_GRAPHS if hidden else NO_HELD_OUT_DATA),
             method=statement("project.method", host=host_rule, kernels=kernel_rule),
         ),
         kernels=_kernels(trace, prices, kernel_rule),
@@ -389,5 +401,7 @@ def _kernel_classes(prices: KernelPrices, between: Words) -> list[KernelClassThe
         }
         if bound == "none":
             row |= {"low_seconds": None, "high_seconds": None}
+        elif prices.rung == NOT_VALIDATED:
+            row["predicted_seconds"] = None
         classes.append(convert(row, KernelClassThere))
     return classes

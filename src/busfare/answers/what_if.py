@@ -276,7 +276,7 @@ def _ranged(
     run: float,
     played: Played,
     ends: Sequence[float],
-    reason: str = NO_HELD_OUT_DATA,
+    reason: Words = NO_HELD_OUT_DATA,
 ) -> Outcome:
     """Of a run before (s), and as `played` after, which could also take what lies between `ends` (none: not known)."""
     after = played.makespan_seconds

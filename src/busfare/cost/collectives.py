@@ -33,7 +33,7 @@ PROTOCOLS = ("LL", "LL128", "Simple")
 #: What LL128, Simple and NVLS take beyond NCCL's latencies, which only rank them; and what a ring's all-reduce takes beyond
 #: its steps, in steps, by generation: one of them reduces, stores and sends at once. Chosen by the published all-reduces of
 #: 5 to 8 A100 and the bandwidth of 4 and 8 H100 at 1 GiB; Volta as Ampere, Blackwell as Hopper (docs/collectives.md).
-START_S, FURTHER_STEPS = 30e-6, (0.6, 0.6, 0.3, 0.3)
+START_S, FURTHER_STEPS = 30e-6, {1: 0.6, 2: 0.3}
 #: Up to here sends go by LL [NCCL_P2P_LL_THRESHOLD, src/enqueue.cc].
 SEND_LL_BYTES = 16384
 #: Sizes of less than this ratio do not tell latency from bandwidth.
@@ -148,7 +148,7 @@ def _ring(fabric: Fabric, kind: str, protocol: int) -> Option:
     chosen, taken = lines
     if protocol == 2 and _timed(fabric):
         return Option("ring", "Simple", chosen, _simple_ring(fabric, kind, steps))
-    slower = 1 + FURTHER_STEPS[fabric.generation] / steps if kind == "all_reduce" else 1.0
+    slower = 1 + FURTHER_STEPS[fabric.timed_as] / steps if kind == "all_reduce" else 1.0
     return Option(
         "ring", PROTOCOLS[protocol], chosen, Line(_started(fabric, latency, protocol), taken.gap * slower)
     )
@@ -156,7 +156,7 @@ def _ring(fabric: Fabric, kind: str, protocol: int) -> Option:
 
 def _timed(fabric: Fabric) -> bool:
     """Whether kernels of the Simple protocol were timed on such GPUs: from Hopper on, over NVLink."""
-    return fabric.generation >= 2 and fabric.local == "nvlink" and fabric.hosts == 1
+    return fabric.timed_as >= 2 and fabric.local == "nvlink" and fabric.hosts == 1
 
 
 def _simple_ring(fabric: Fabric, kind: str, steps: int) -> Line:
@@ -303,7 +303,8 @@ def _modelled(listed: Sequence[Option], sizes: FloatArray) -> tuple[FloatArray, 
 def _factors(fabric: Fabric, kind: str, probed: bool, sizes: FloatArray) -> FloatArray:
     """Lows and highs over the price, by size; NaN where nothing is known. Shape (2, collectives)."""
     what = "collective" if probed else held_with(fabric, kind)
-    model, figures = ("fitted", "probed") if probed else ("nccl", "datasheet")
+    modelled = "nccl-untimed" if what == "collective" and fabric.timed_as != fabric.generation else "nccl"
+    model, figures = ("fitted", "probed") if probed else (modelled, "datasheet")
     ends = [range_of(what, model, figures, size) or (np.nan, np.nan) for size in (0, LONG_COPY_BYTES)]
     return np.array(ends).T[:, (sizes >= LONG_COPY_BYTES).astype(int)]
 

@@ -19,6 +19,8 @@ __all__ = ["Fabric", "nccl"]
 
 #: NCCL's tables are by generation, the last one that a GPU's compute capability reaches.
 GENERATIONS = ((7, "Volta"), (8, "Ampere"), (9, "Hopper"), (10, "Blackwell"))
+#: The first and the last of them of which kernels were timed.
+TIMED = (1, 2)
 #: More ranks than any job has.
 MOST_RANKS = 65536
 
@@ -36,13 +38,15 @@ class Fabric:
 
     `wires`: a ring's narrowest link, of all channels together; `searched`: what NCCL takes that for, `channels` at a rate of
     its list; `pair`: from one rank to the next; `fan_out`: out of a rank to all others. `generation`: the row of NCCL's
-    tables. `through`: what lies between the GPUs of a node. `network`: of a node, None where there is one. `nvls`: channels
-    of reductions in the switch at which rate, None where they are off.
+    tables; `timed_as`: of the generation whose kernels were timed, the nearest. `through`: what lies between the GPUs of a
+    node. `network`: of a node, None where there is one. `nvls`: channels of reductions in the switch at which rate, None
+    where they are off.
     """
 
     ranks: int
     hosts: int
     generation: int
+    timed_as: int
     capability: float
     local: Literal["nvlink", "pcie"]
     through: str
@@ -80,10 +84,12 @@ class Fabric:
         channels, rate = _channels(wires, capability)
         switch = links.switch
         wanted = bool(switch and switch.multicast) if nvls is None else nvls
+        generation = max([n for n, (least, _) in enumerate(GENERATIONS) if capability >= least], default=0)
         return cls(
             ranks=ranks,
             hosts=hosts,
-            generation=max([n for n, (least, _) in enumerate(GENERATIONS) if capability >= least], default=0),
+            generation=generation,
+            timed_as=min(max(generation, TIMED[0]), TIMED[1]),
             capability=capability,
             local="nvlink" if links.nvlink or local == 1 else "pcie",
             through=links.through,

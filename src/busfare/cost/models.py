@@ -324,7 +324,7 @@ class Seen(NamedTuple):
     low_seconds: float
     high_seconds: float
     rung: str
-    why: str
+    why: Words
 
 
 def with_call(node: Node, direction: str, memory: str, row: dict[str, Any]) -> Seen | None:
@@ -339,9 +339,8 @@ def with_call(node: Node, direction: str, memory: str, row: dict[str, Any]) -> S
     calls = [node.call_cost(name) for name in ("copy", "synchronise")]
     if all(calls):
         added = sum(call.seconds() for call in calls if call)
-        return Seen(
-            row["seconds"] + added, low + added, high + added, "probed", "calls as measured on this node"
-        )
+        why = statement("price.why-calls-measured")
+        return Seen(row["seconds"] + added, low + added, high + added, "probed", why)
     maker = "amd" if (gpu.compute_capability or "").startswith("gfx") else "nvidia"
     small, start = published(f"caller_{maker}"), DEFAULT_LATENCY_S[direction]
     least, most = (max(0.0, end - start) for end in (small.low, small.high))

@@ -16,6 +16,7 @@ import polars as pl
 
 from busfare.cost.batches import Batch, batches, priced
 from busfare.nodes import FloatArray, Node
+from busfare.statements import Words, statement
 
 __all__ = [
     "COPIES", "FILE", "LONG_COPY_BYTES", "NO_HELD_OUT_DATA", "Ranged", "Row", "figures_of",
@@ -32,14 +33,16 @@ COPIES = ("pinned", "pageable", "managed", "device", "p2p")
 BASELINES = ("ahead", "peak", "envelope")
 #: What has a row for all its models together, and what has a row for all figures together: their ranges are alike.
 ALL_MODELS = frozenset({"change", "gain", "job-change", "strategy", "run", "layer", "kv"})
-ALL_FIGURES = frozenset({"gain", "kernel-alike", "kv"})
+ALL_FIGURES = frozenset({"gain", "kernel-alike", "kv", "run"})
+#: What has rows for short and for long copies: of others both are alike, or too wide to say anything.
+BY_SIZE = frozenset({"pinned", "pageable", "p2p"})
 #: A range whose ends are so many times apart is shown without the prediction inside.
 WIDE = 10.0
 #: Built-in models and the rung of their prices. Errors of those on other rungs than the data sheet's are taken to be no
 #: larger than its errors where nobody has measured them.
 RUNGS = {"calibrated": "calibrated", "loggp": "probed"}
 RUNGS |= dict.fromkeys(("datasheet", "ahead", "peak", "envelope"), "datasheet")
-NO_HELD_OUT_DATA = "no held-out measurements of this kind"
+NO_HELD_OUT_DATA = statement("price.no-held-out-data")
 #: Strategies that were measured as methods of migration.
 METHODS = {"managed": "managed", "managed-prefetch": "managed-prefetch", "explicit-pageable": "pageable",
            "streams-pageable": "pageable"}  # fmt: skip
@@ -69,20 +72,22 @@ class Row(NamedTuple):
 def row_of(what: str, model: str, figures: str, bytes_: float) -> Row | None:
     """The row of `ranges.toml` for predictions of `what` by `model`; None where the model knows no start of copies."""
     size = "short" if bytes_ < LONG_COPY_BYTES else "long"
-    if what in ALL_FIGURES or (what, model) == ("device", "calibrated"):
+    if what in ALL_FIGURES or (what, model) == ("device", "calibrated") or model.startswith("product"):
         figures = "datasheet"
     if what in ALL_MODELS:
         return Row(what, "any", figures)
     if what in ("method", "offload"):
         memory = next((kind for kind in ("pageable", "managed") if model.startswith(kind)), "pinned")
         return Row(what, memory, figures)
-    if what == "collective":
+    if (what, model) == ("kernel-alike", "allocated"):
+        model = "counted"
+    if (what, model) in (("collective", "nccl"), ("collective", "fitted")):
         return Row(what, model, figures, size)
     if what in COPIES and model == "envelope" and size == "short":
         return None
     if what in COPIES and model in BASELINES:
         model = "baseline" if what in ("pinned", "pageable") and size == "long" else "datasheet"
-    return Row(what, model, figures, size if what in COPIES and model == "datasheet" else "")
+    return Row(what, model, figures, size if what in BY_SIZE and model == "datasheet" else "")
 
 
 def rung_of(model: str) -> str | None:
@@ -165,7 +170,7 @@ def _factors(batch: Batch, model: str, nodes: tuple[Node | None, ...], end: int)
 
 
 def seconds_between(
-    low: float | None, high: float | None, rung: str | None, reason: str = NO_HELD_OUT_DATA
+    low: float | None, high: float | None, rung: str | None, reason: Words = NO_HELD_OUT_DATA
 ) -> dict[str, Any]:
     """`low_seconds`, `high_seconds` and `rung`, with a `reason` where they are not known."""
     finite = low is not None and high is not None and np.isfinite([low, high]).all()

@@ -32,7 +32,8 @@ def named(node: Node, record: Record) -> Node:
     what = "simulated, not measured: a virtual node" if record.virtual else "measured on this machine"
     gpu = record.facts["gpus"][0]["name"]
     short = "".join(c if c.isalnum() else "-" for c in gpu.lower()).strip("-")[:48] or "node"
-    cite = f"busfare probe, {record.date}, driver {record.facts.get('driver') or 'unknown'}: {what}"
+    quick = " --quick" * ("--quick" in record.command.split())
+    cite = f"busfare probe{quick}, {record.date}, driver {record.facts.get('driver') or 'unknown'}: {what}"
     kind: Any = "estimated" if record.virtual else "measured"
     return replace(
         node,

@@ -24,7 +24,9 @@ from busfare.measure.bench.program import Operation, Program, StrategyDevice, Ti
 from busfare.measure.cases import Case, Samples
 from busfare.measure.kernels import KERNEL_MODES, kind_of, played
 from busfare.measure.run import UnavailableError
-from busfare.nodes import Curve, Node, PcieLink
+from busfare.nodes import Cpu, Curve, Node, PcieLink
+from busfare.nodes.contention import published
+from busfare.planning.machine import migrates_on_fault
 from busfare.timeline import program as timeline
 from busfare.timeline.build.links import copy_seconds_at_once
 
@@ -117,6 +119,9 @@ class VirtualHost:
         curve = self.node.curve(direction, "managed", gpu)
         if curve is not None and not touched:
             return float(curve.seconds(size))
+        if not migrates_on_fault(self.node.gpu(gpu)):
+            slower = published("managed_before_pascal").high
+            return slower * float(self.truth(direction, "pageable", gpu).seconds(size))
         start, more = (_FAULT_S[direction], _FAULT_PER_BYTE_S[direction]) if touched else (_PREFETCH_S, 0.0)
         return start + size * (self.truth(direction, "pinned", gpu).long_gap_per_byte_s + more)
 
@@ -318,9 +323,10 @@ class VirtualMethods(_Played):
     def _seconds(self, elements: int, accesses: int) -> dict[str, float]:
         """Seconds of each range, without noise."""
         bytes_, alone = 4.0 * elements, self.kernel_seconds(elements, accesses)
+        cpu = next((c for c in self.node.components if isinstance(c, Cpu)), Cpu(name="cpu0"))
         ranges = {
-            "initialise": bytes_ / _FILL_BYTES_PER_S, "h2d": 0.0, "kernel": alone, "d2h": 0.0,
-            "sum": bytes_ / _SUM_BYTES_PER_S,
+            "initialise": bytes_ / (cpu.fill_bytes_per_s or _FILL_BYTES_PER_S), "h2d": 0.0, "kernel": alone, "d2h": 0.0,
+            "sum": bytes_ / (cpu.sum_bytes_per_s or _SUM_BYTES_PER_S),
         }  # fmt: skip
         if self._method == "zero-copy":
             into, out = (self._mapped(direction, bytes_ * accesses) for direction in ("h2d", "d2h"))

@@ -62,7 +62,8 @@ class Cpu(_Part, frozen=True, kw_only=True, tag="cpu"):
     """A processor. The copy rates are those of one core in `memcpy`, which bound pageable copies.
 
     `pinned_copy_bandwidth_bytes_per_s`: where the GPU reads pageable memory in place, what the copies of
-    `copy_bandwidth_bytes_per_s` reached from pinned memory.
+    `copy_bandwidth_bytes_per_s` reached from pinned memory. `fill_bytes_per_s` and `sum_bytes_per_s`: what a program's loop
+    on one core writes and adds up.
     """
 
     cores: Count | None = None
@@ -71,6 +72,8 @@ class Cpu(_Part, frozen=True, kw_only=True, tag="cpu"):
     copy_bandwidth_bytes_per_s: Rate | None = None
     pinned_copy_bandwidth_bytes_per_s: Rate | None = None
     cached_copy_bandwidth_bytes_per_s: Rate | None = None
+    fill_bytes_per_s: Rate | None = None
+    sum_bytes_per_s: Rate | None = None
 
 
 class AtOnce(Struct, frozen=True, forbid_unknown_fields=True):

@@ -177,7 +177,7 @@ def _curves(node: Node, direction: Direction, basis: list[Basis]) -> HostCurves:
         "managed", FAULT_LATENCY_S[direction], _migrated_gap(node) or long + FAULT_SECONDS_PER_BYTE[direction]
     )
     # Before Pascal the driver moves whole managed allocations at the launch.
-    faulted = faulted if migrates_on_fault(gpu) else pageable.scaled(published("managed_before_pascal").low)
+    faulted = faulted if migrates_on_fault(gpu) else pageable.scaled(published("managed_before_pascal").high)
     prefetched = node.curve(direction, "managed") or line("managed", PREFETCH_LATENCY_S, long)
     return HostCurves(copy, pageable, mapped, faulted, prefetched)
 

@@ -213,6 +213,8 @@ def ranges(row: Ranged) -> str:
     """What the ranges of a result are and stand on."""
     if row.low_seconds is None:
         return f"Predicted without an interval: {row.reason}."
+    if row.rung == "not validated":
+        return "Times of kernels are two bounds, not validated: kernels were not measured on GPUs of both makers."
     stands = RUNGS.get(str(row.rung), row.rung)
     return f"In brackets: 80 % prediction intervals, from held-out measurements; based on {stands}."
 

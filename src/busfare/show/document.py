@@ -102,10 +102,10 @@ def cell(row: Any, of: str | Callable[[Any], str]) -> str:
     value = whose = row
     for key in of.split("."):
         value, whose = value.get(key) if isinstance(value, Mapping) else getattr(value, key), value
-    if value is None:
-        return "–"
     if key in ("seconds", "predicted_seconds") and hasattr(whose, "low_seconds"):
         return amounts.between(value, whose.low_seconds, whose.high_seconds)
+    if value is None:
+        return "–"
     return value if isinstance(value, str) else amount(value, of)
 
 

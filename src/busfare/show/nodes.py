@@ -19,6 +19,7 @@ from busfare.nodes.gpus import gpu_names, gpus
 from busfare.nodes.link import Link
 from busfare.show.blocks import change
 from busfare.show.document import Block, Document, Items, Text, table
+from busfare.show.words import worded
 
 AT_ONCE = (
     "Copies share links and memories evenly, where the node file has their rates. Host memory may sustain less than "
@@ -121,6 +122,7 @@ def _kernel_time(row: KernelPrice) -> str:
 
 def price_document(result: Prices | CopiesAtOnce | KernelPrices | CollectivePrices) -> Document:
     """By every model or rung."""
+    result = worded(result)
     time_and: dict[str, str | Callable[[Any], str]] = {"time (80 % range)": "seconds"}
     match result:
         case Prices():

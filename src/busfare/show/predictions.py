@@ -80,7 +80,7 @@ def _kernels(projection: Projection) -> Block:
         return Text(f"{projection.to}: {several(kernels.count, 'kernel')}, {kernels.rule}.")
 
     def predicted(row: KernelClassThere) -> str:
-        return f"{time(row.predicted_seconds)} (kept)" if row.bound == "none" else str(row)
+        return f"{time(row.recorded_seconds)} (kept)" if row.bound == "none" else str(row)
 
     figures = {"count": "count", **THERE, "predicted": predicted}
     title, behind = f"{projection.to}, kernels by class", {"rung": "rung", "why": "why"}

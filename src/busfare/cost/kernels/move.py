@@ -20,7 +20,7 @@ from busfare.cost.kernels.classes import MEMORY
 from busfare.cost.kernels.limits import OVERLAP, Limits, product_seconds
 from busfare.nodes import FloatArray
 
-__all__ = ["BOUNDS", "Evidence", "Moved", "memory_seconds", "move", "split"]
+__all__ = ["BOUNDS", "Evidence", "Moved", "memory_seconds", "move", "split", "tensor_products"]
 
 Rows = NDArray[np.intp]
 #: What a moved time went by: `between` the memories' ratio and the multiprocessors' where nothing is known of the kernel;
@@ -315,6 +315,13 @@ def _products(evidence: Evidence, here: Limits, there: Limits) -> tuple[FloatArr
             if seconds is not None:
                 result[place, rows] = limits.least_s + seconds
     return result[0], result[1]
+
+
+def tensor_products(evidence: Evidence, here: Limits, there: Limits) -> NDArray[np.bool_]:
+    """Which are products of matrices of known sides on tensor cores that both GPUs have; shape (distinct kernels,)."""
+    shared = [name for name in here.peaks.keys() & there.peaks.keys() if name.endswith("_tensor")]
+    on_tensor = np.isin(np.array(evidence.pipelines, object), shared) & np.isin(evidence.kinds, ["gemm"])
+    return np.asarray(on_tensor & np.isfinite(evidence["m"]) & ~np.isfinite(evidence["dram_bytes"]))
 
 
 def _passes(evidence: Evidence, here: Limits, there: Limits) -> tuple[FloatArray, FloatArray]:

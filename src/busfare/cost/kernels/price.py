@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from busfare.cost.kernels import classes
 from busfare.cost.kernels.limits import Limits, limits_of
-from busfare.cost.kernels.move import BOUNDS, Evidence, move, split
+from busfare.cost.kernels.move import BOUNDS, Evidence, Moved, move, split, tensor_products
 from busfare.cost.ranges import UNCHANGED, range_of
 from busfare.errors import InputError
 from busfare.nodes import FloatArray, Node
@@ -26,7 +26,9 @@ COUNTED = ("dram_read_bytes", "dram_write_bytes", "l2_bytes")
 SIDES = tuple(SHAPE)
 #: Bounds whose ranges are those of held-out kernels.
 RANGED = ("memory", "compute", "counted", "allocated")
-#: The rung of prices between makers: nobody measured kernels on GPUs of both.
+#: Generations with HBM [NVIDIA's white papers of P100, V100, A100, H100, B200 and B300].
+HBM = {"6.0", "7.0", "8.0", "9.0", "10.0", "10.3"}
+#: The rung of prices between makers: nobody measured kernels on GPUs of both. Only lows and highs are then predictions.
 NOT_VALIDATED = "not validated"
 _CARRIES = re.compile(COMMUNICATION)
 #: Classes whose bytes, where somebody gives them, are counted ones: nothing says that each is moved once.
@@ -100,7 +102,7 @@ def price_kernels(
         moved = moved._replace(seconds=recorded)
         low = high = recorded
     else:
-        low, high = ranges(moved.seconds, recorded, moved.bounds, here, there, evidence["bytes"][of])
+        low, high = ranges(moved, recorded, here, there, evidence, of)
         moved = moved._replace(seconds=np.clip(moved.seconds, low, high))
     return KernelPrices(rows, recorded, moved.seconds, low, high, kinds[of], moved.bounds, _rung(here, there))
 
@@ -150,7 +152,7 @@ def price_kernel(
         rung = "counters" if BOUNDS[moved.bounds[0]] == "counted" else _rung(here, there)
         # Between makers there are two bounds, and no measurement that says where between them.
         point = moved.seconds if rung != NOT_VALIDATED else np.full(1, np.nan)
-        numbers = [point, *ranges(moved.seconds, took, moved.bounds, here, there, evidence["bytes"])]
+        numbers = [point, *ranges(moved, took, here, there, evidence)]
         prices.append(KernelPrice(rung, *(float(n[0]) if np.isfinite(n[0]) else None for n in numbers)))
     return prices
 
@@ -226,20 +228,27 @@ def _evidence(described: pl.DataFrame) -> Evidence:
     return Evidence(kinds, pipelines, columns)
 
 
+def product_model(here: Limits, there: Limits) -> str:
+    """The model of `ranges.toml` of products on tensor cores: GPUs without HBM differ more in how long they keep a clock."""
+    generations = {here.generation, there.generation}
+    return "product" if len(generations) == 1 or generations <= HBM else "product-without-hbm"
+
+
 def ranges(
-    seconds: FloatArray,
+    moved: Moved,
     recorded: FloatArray,
-    bounds: NDArray[np.int8],
     here: Limits,
     there: Limits,
-    moved_bytes: FloatArray | float = np.nan,
+    evidence: Evidence,
+    of: NDArray[np.intp] | slice = slice(None),
 ) -> tuple[FloatArray, FloatArray]:
-    """The lows and highs of moved times, NaN where nothing is predicted; shape (kernels,).
+    """The lows and highs of moved times, NaN where nothing is predicted; shape (kernels,). `of`: their rows of `evidence`.
 
     Of kernels without evidence, between makers, and of bounds without held-out data: from the one ratio to the other, and
-    beyond them what two runs differ by. Multiprocessors of different makers do not compare: their peaks do; `moved_bytes`,
-    NaN where not known, are moved no faster than the memory can.
+    beyond them what two runs differ by. Multiprocessors of different makers do not compare: their peaks do; bytes are moved
+    no faster than the memory can.
     """
+    seconds, moved_bytes = moved.seconds, evidence["bytes"][of]
     work, floor = split(recorded, np.zeros(len(recorded)), here, there)
     memory, units = here.memory / there.memory, here.units / there.units
     if here.vendor != there.vendor:
@@ -254,8 +263,10 @@ def ranges(
     low, high = low / (1 + UNCHANGED), high * (1 + UNCHANGED)
     rung = "probed" if here.rung == there.rung == "probed" else "datasheet"
     what = "kernel-alike" if here.generation == there.generation else "kernel"
-    for bound in RANGED if here.vendor == there.vendor else ():
-        rows, ranged = bounds == BOUNDS.index(bound), range_of(what, bound, rung)
+    kinds = [(bound, moved.bounds == BOUNDS.index(bound)) for bound in RANGED]
+    kinds.append((product_model(here, there), tensor_products(evidence, here, there)[of]))
+    for model, rows in kinds if here.vendor == there.vendor else ():
+        ranged = range_of(what, model, rung)
         if ranged is not None:
             low[rows], high[rows] = seconds[rows] * ranged.low, seconds[rows] * ranged.high
     return low, high

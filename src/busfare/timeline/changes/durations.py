@@ -15,9 +15,10 @@ import polars as pl
 from numpy.typing import NDArray
 
 from busfare import cost
-from busfare.cost.kernels.price import KernelPrices
+from busfare.cost.kernels.price import NOT_VALIDATED, KernelPrices
 from busfare.errors import InputError
 from busfare.nodes import FloatArray, Node
+from busfare.nodes.contention import published
 from busfare.questions import HostRule, KernelRule, Scaled
 from busfare.statements import Words, statement
 from busfare.timeline.build.links import shared_links
@@ -47,8 +48,8 @@ from busfare.timeline.model import (
 from busfare.trace.lanes import Union
 
 __all__ = [
-    "RATIOS", "copy_speed", "host_changes", "host_ratio", "host_times", "kernel_changes", "kernel_times", "kernels_held",
-    "nanoseconds_of_kernels", "on_node", "prefetch",
+    "RATIOS", "copy_speed", "host_changes", "host_doubt", "host_ratio", "host_times", "kernel_changes", "kernel_times",
+    "kernels_held", "nanoseconds_of_kernels", "on_node", "prefetch",
 ]  # fmt: skip
 
 #: Rules for kernel times that compare two nodes: a rate of the GPU.
@@ -114,6 +115,7 @@ def _predicted_kernels(to: Node) -> Change:
         times = nanoseconds_of_kernels(timeline.columns["operation_duration"], prices, prices.seconds)
         kept = int((~priced).sum())
         rests_on = [statement("assumes.some-kernels-kept", count=kept)] if kept else []
+        rests_on += [statement("assumes.kernels-not-validated")] * (prices.rung == NOT_VALIDATED)
         moved = np.zeros(len(times), bool)
         moved[prices.rows[priced]] = True
         return Applied(
@@ -142,15 +144,26 @@ def nanoseconds_of_kernels(times: FloatArray, prices: KernelPrices, seconds: Flo
     return changed
 
 
-def host_ratio(old: Node, new: Node) -> float | None:
+def host_ratio(old: Node, new: Node, as_measured: bool = False) -> float | None:
     """Host seconds on `new` over those on `old`: the geometric mean of those of HOST_CALLS that both nodes measured; None
-    without any.
+    without any. Of a quick probe counts what is beyond the difference of two machines of a kind, unless `as_measured`.
     """
     costs = [(old.call_cost(name), new.call_cost(name)) for name in HOST_CALLS]
     ratios = [
         there.call_s / here.call_s for here, there in costs if here and there and here.call_s and there.call_s
     ]
-    return float(np.exp(np.mean(np.log(ratios)))) if ratios else None
+    sources = [*old.sources.values(), *new.sources.values()]
+    quick = any(source.cite.startswith("busfare probe --quick") for source in sources)
+    if not ratios or as_measured or not quick:
+        return float(np.exp(np.mean(np.log(ratios)))) if ratios else None
+    ratio = float(np.mean(np.log(ratios)))
+    return math.exp(math.copysign(max(abs(ratio) - math.log(published("host_calls").high), 0.0), ratio))
+
+
+def host_doubt(old: Node, new: Node) -> float:
+    """How many times as long again a quick probe says that the host takes, beyond `host_ratio`; 1 for full probes."""
+    measured, counted = host_ratio(old, new, as_measured=True), host_ratio(old, new)
+    return measured / counted if measured and counted else 1.0
 
 
 def host_changes(rule: HostRule, recorded_on: Node | None, to: Node | None) -> list[Change]:
