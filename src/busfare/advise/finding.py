@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -326,12 +326,12 @@ class RangedFinding(Advised, kw_only=True):
     overlaps_with: list[str]
 
 
-def ranged(finding: Finding, unrecorded: float | None = None) -> RangedFinding:
-    """`finding` with the range of its gain; `unrecorded` as of `questions.Report`."""
+def ranged(finding: Finding, repeated: Mapping[str, Any] | None = None) -> RangedFinding:
+    """`finding` with the range of its gain; `repeated`: what its command takes over from that of the report, by field."""
     low, high = gain_between(
         finding.predicted_gain_seconds, finding.bound_seconds if finding.by_replay else None
     )
     keys = msgspec.structs.asdict(finding) | seconds_between(low, high, "calibrated")
-    question = finding.what_if and replace(finding.what_if, unrecorded=unrecorded)
+    question = finding.what_if and replace(finding.what_if, **(repeated or {}))
     keys["what_if"] = question.option_words() if question else []
     return msgspec.convert(keys, RangedFinding)

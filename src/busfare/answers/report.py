@@ -5,7 +5,7 @@ Seconds, bytes, bytes per second; None is 'not known'.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -258,12 +258,18 @@ def summarise(trace: Trace, node: Node | None = None, unrecorded_seconds: float 
     return examine(trace, node, unrecorded_seconds).report
 
 
-def examine(trace: Trace, node: Node | None = None, unrecorded_seconds: float | None = None) -> Examined:
+def examine(
+    trace: Trace,
+    node: Node | None = None,
+    unrecorded_seconds: float | None = None,
+    repeated: Mapping[str, Any] | None = None,
+) -> Examined:
     """Everything that `report` says of `trace`.
 
     `node` is where it was recorded. Without it the catalogue's node with the GPU that the trace names is taken, and said to
     be a guess. With `unrecorded_seconds`, how long the run takes when it is not recorded, gains and the critical path are
-    those of the run without its recorder. Raises InputError where the run cannot be replayed for that.
+    those of the run without its recorder. `repeated` as of `ranged`. Raises InputError where the run cannot be
+    replayed for that.
     """
     guessed = node is None
     node = node or advise.guess_node(trace)
@@ -303,7 +309,9 @@ def examine(trace: Trace, node: Node | None = None, unrecorded_seconds: float | 
         omissions=[*trace.omissions, *(run.omissions if run is not None else [])],
     )
     made = findings()
-    report.findings = [ranged(finding, unrecorded_seconds) for finding in made]
+    report.findings = [
+        ranged(finding, {"unrecorded": unrecorded_seconds} | dict(repeated or {})) for finding in made
+    ]
     return Examined(report, as_recorded, made)
 
 
