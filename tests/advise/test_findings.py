@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 from busfare.advise import Finding, findings, guess_node, ranged, rebuilt
+from busfare.advise.by_replay import priced_by_replay
 from busfare.nodes import Node, load_node
 from busfare.questions import WhatIf
 from busfare.show.words import text
@@ -463,3 +464,23 @@ def test_what_pinned_memory_costs_comes_from_the_node_where_it_was_measured(node
     # 67 MB at 392 ps a byte and 7 µs, or at 18 and at 1.07 GB/s.
     expected = "26.3 ms" if node == "h100-probed" else "3.73 ms to 62.7 ms"
     assert f"cost of pinning: {expected} for 67.1 MB ({source}" in text(finding.evidence)
+
+
+def test_a_gain_is_bounded_by_the_run_without_the_copies_that_change_and_not_without_all() -> None:
+    """Each pageable copy of 1 ms lies under a pinned copy back of 1.5 ms: without the first the run is as long."""
+    rows: list[Any] = []
+    for at in range(0, 20_000, 2_000):
+        into = copy(at + 10, at + 1_010, 8 * MIB, memory="pageable")
+        back = copy(at + 12, at + 1_512, 32 * MIB, "d2h", stream=8)
+        rows += [
+            made(back, at, at + 3, "cudaMemcpyAsync"),
+            made(into, at + 4, at + 1_011, "cudaMemcpyAsync", "operation"),
+            call(at + 1_012, at + 1_515, "cudaDeviceSynchronize", "device"),
+            made(kernel(at + 1_530, at + 1_900), at + 1_520, at + 1_525),
+        ]
+    recorded = run(*rows)
+    counted = [f for f in findings(recorded, PCIE3) if f.id == "pageable-copies"]
+    (replayed,) = priced_by_replay(timeline(recorded, PCIE3), PCIE3, counted)
+    assert counted[0].touches is not None and counted[0].touches.seconds() == pytest.approx(10e-3)
+    assert replayed.bound_seconds is not None and replayed.bound_seconds < 1e-3
+    assert replayed.predicted_gain_seconds <= replayed.bound_seconds
