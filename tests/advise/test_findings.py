@@ -8,6 +8,7 @@ from typing import Any
 import polars as pl
 import pytest
 
+import busfare
 from busfare.advise import Finding, findings, guess_node, ranged, rebuilt
 from busfare.advise.by_replay import priced_by_replay
 from busfare.nodes import Node, load_node
@@ -484,3 +485,67 @@ def test_a_gain_is_bounded_by_the_run_without_the_copies_that_change_and_not_wit
     assert counted[0].touches is not None and counted[0].touches.seconds() == pytest.approx(10e-3)
     assert replayed.bound_seconds is not None and replayed.bound_seconds < 1e-3
     assert replayed.predicted_gain_seconds <= replayed.bound_seconds
+
+
+def sent(rounds: int, addresses: range) -> Trace:
+    """Pageable copies of 64 MiB from these host addresses in succession, a kernel behind each of them."""
+    rows: list[Any] = []
+    for number in range(rounds):
+        at = 44_000 * number
+        host = addresses[number % len(addresses)]
+        into = copy(
+            at + 5, at + 40_005, 64 * MIB, memory="pageable", source_address=host, destination_address=64
+        )
+        rows += [
+            made(into, at, at + 40_006, "cudaMemcpy", "operation"),
+            made(kernel(at + 40_020, at + 41_000), at + 40_007, at + 40_009),
+        ]
+    return run(*rows)
+
+
+def test_pinning_counts_against_the_gain_where_each_buffer_is_sent_once() -> None:
+    again, once = sent(8, range(1 << 30, 2 << 30, 1 << 29)), sent(8, range(1 << 30, 9 << 30, 1 << 30))
+    reused, single = advice_of(again, "pageable-copies"), advice_of(once, "pageable-copies")
+    assert reused is not None and single is not None
+    assert "pinned once" in text(reused.rests_on[0]) and reused.cost_error == (0.0, 0.0)
+    assert not any("pinned once" in text(line) for line in single.rests_on)
+    assert "copies each host buffer once. Pinning these 537 MB takes 29.8 ms to 502 ms" in text(
+        single.evidence
+    )
+    cost = 8 * 64 * MIB / (1.07e9 * 18e9) ** 0.5
+    # Some of the pinning lies beside kernels.
+    assert reused.predicted_gain_seconds - cost <= single.predicted_gain_seconds
+    assert single.predicted_gain_seconds < reused.predicted_gain_seconds - 0.8 * cost
+    shown = ranged(single)
+    assert shown.low_seconds is not None and shown.high_seconds is not None
+    assert (
+        shown.low_seconds == 0.0
+        and shown.high_seconds > single.predicted_gain_seconds + 0.5 * single.cost_error[0]
+    )
+
+
+def test_no_cost_of_pinning_is_counted_without_addresses() -> None:
+    recorded = sent(8, range(1 << 30, 9 << 30, 1 << 30))
+    recorded.operations = recorded.operations.drop("source_address", "destination_address")
+    finding = advice_of(recorded, "pageable-copies")
+    assert finding is not None and "pinned once" in text(finding.rests_on[0])
+
+
+@pytest.mark.parametrize(
+    "changes", [{"pin": True}, {"async_": True}, {"streams": 3}, {"drop_synchronisations": True}]
+)
+def test_ranges_of_changes_end_where_those_of_advice_do(changes: dict[str, Any]) -> None:
+    """Between an unchanged run and one without what changes, but for what runs of a program differ by."""
+    recorded = sent(8, range(1 << 30, 2 << 30, 1 << 29))
+    copied = 8 * 40e-3
+    result = busfare.what_if(recorded, recorded_on="pcie:3x16", **changes)
+    run_seconds = result.baseline.replayed_seconds
+    assert result.low_seconds is not None and result.high_seconds is not None
+    assert (
+        result.low_seconds
+        >= run_seconds - max(copied, result.gain_seconds or 0.0) - 0.04 * run_seconds - 1e-4
+    )
+    assert (
+        result.high_seconds
+        <= run_seconds + max(0.0, 0.04 * run_seconds - (result.gain_seconds or 0.0)) + 1e-9
+    )

@@ -101,8 +101,8 @@ class Trials:
         return pin.apply(self.run, self._setting)
 
     def without_touched(self, touches: Chosen, question: WhatIf | None) -> float:
-        """Seconds that the run gains without the operations that a finding `touches`, and those that its change does: pinning
-        is of all pageable copies.
+        """Seconds that the run gains without the operations that a finding `touches`, and those that its change does: all
+        pageable copies, where it pins.
         """
         removed: Mask = np.isin(self.run.operations["row"].to_numpy(), touches.rows)
         if question and question.pin is not None:
@@ -143,8 +143,8 @@ class Trials:
         return Trial(None, done, self.seconds - play(done.timeline).makespan_seconds)
 
     def bound(self, finding: Finding, trial: Trial) -> float:
-        """At most what `trial`, which follows the advice of `finding`, can gain, in seconds: no more than the run without the
-        operations that change, nor than the time in which something that changes was under way. Changes of
+        """At most what `trial`, which follows the advice of `finding`, can gain, in seconds: no more than the run without
+        the operations that change, nor than the time in which something that changes was under way. Changes of
         no operations leave the work of the GPU that works longest.
         """
         bounds = [trial.applied.touched_seconds, self.seconds - self.longest_work]
@@ -195,6 +195,7 @@ def _priced(finding: Finding, trials: Trials) -> Finding:
         bound_seconds=bound,
         rests_on=(*best.applied.rests_on, *RESTS_ON.get(finding.id, ())),
         what_if=best.question,
+        cost_error=best.applied.cost_error,
     )
 
 

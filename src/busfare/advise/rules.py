@@ -21,6 +21,7 @@ from busfare.nodes.contention import published
 from busfare.statements import Words, statement
 from busfare.timeline.changes.fewer_copies import SMALLEST_BYTES, repeated_copies, returned_copies
 from busfare.timeline.changes.overlap import timing_waits
+from busfare.timeline.changes.pinning import pinning_of
 from busfare.timeline.model import STAGED_ABOVE_BYTES
 from busfare.trace import Trace
 from busfare.trace.lanes import is_communication, is_transfer, is_work
@@ -82,12 +83,18 @@ def _pageable(trace: Trace, node: Node | None) -> Finding | None:
     prices = None if node is None else copies.repriced(node, "pinned")
     if share is not None:
         prices = (copies.ends - copies.starts).astype(np.float64) * (NS * share)
-    if prices is not None and copies.seconds() > float(prices.sum()):
+    addresses = [name for name in OPERATIONS_RECORDED if name in trace.operations.columns]
+    once = pinning_of(copies.columns("process", "bytes", "direction", *addresses), node)
+    if once is not None:
+        ends = {"low_seconds": once.low, "high_seconds": once.high}
+        evidence.append(statement("pageable-copies.pinning-once", bytes=once.bytes, **ends))
+    elif prices is not None and copies.seconds() > float(prices.sum()):
         evidence.append(_pinning(int(copies.sizes.max()), node))
     if node is not None and node.host_path(0).is_c2c:
         evidence.append(statement("pageable-copies.read-in-place"))
     title = "title-small" if small else "title"
-    return finding("pageable-copies", evidence, copies.saved(prices), copies, title)
+    saved = copies.saved(prices) - (once.seconds if once else 0.0)
+    return finding("pageable-copies", evidence, max(0.0, saved), copies, title)
 
 
 def _handed_over(trace: Trace) -> Chosen | None:
