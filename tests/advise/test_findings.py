@@ -549,3 +549,40 @@ def test_ranges_of_changes_end_where_those_of_advice_do(changes: dict[str, Any])
         result.high_seconds
         <= run_seconds + max(0.0, 0.04 * run_seconds - (result.gain_seconds or 0.0)) + 1e-9
     )
+
+
+def copied_back(first_us: float, later_us: float, addresses: list[int] | None) -> Trace:
+    """Eight copies back of 64 MiB, a kernel before each: the first of all, or into an address, takes `first_us`."""
+    rows: list[Any] = []
+    at, seen = 0.0, set[int]()
+    for number in range(8):
+        host = addresses[number] if addresses else 0
+        took = later_us if host in seen else first_us
+        seen.add(host)
+        where = {"source_address": 64, "destination_address": host} if addresses else {}
+        rows.append(made(kernel(at + 10, at + 100), at, at + 5))
+        back = copy(at + 110, at + 110 + took, 64 * MIB, "d2h", "pageable", **where)
+        rows.append(made(back, at + 101, at + 111 + took, "cudaMemcpy", "operation"))
+        at += took + 120
+    return run(*rows)
+
+
+@pytest.mark.parametrize(
+    ("first_us", "addresses", "firsts"),
+    [
+        (40_000, None, 1),  # 1.7 GB/s, then 15
+        (40_000, [4096, 8192] * 4, 2),
+        (40_000, list(range(4096, 4096 * 9, 4096)), 0),  # no later copy shows what it could take
+        (5_000, None, 0),  # 13 GB/s
+        (5_000, [4096, 8192] * 4, 0),
+    ],
+)
+def test_first_copies_into_untouched_memory_gain_what_later_copies_are_faster(
+    first_us: float, addresses: list[int] | None, firsts: int
+) -> None:
+    finding = advice_of(copied_back(first_us, 4_500, addresses), "first-touch")
+    assert (finding is not None) is (firsts > 0)
+    if finding is not None:
+        assert finding.predicted_gain_seconds == pytest.approx(firsts * 35.5e-3, rel=1e-3)
+        assert "pageable-copies" in finding.overlaps_with and not finding.by_replay
+        assert ("has no addresses" in text(finding.evidence)) is (addresses is None)
