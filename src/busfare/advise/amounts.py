@@ -7,6 +7,7 @@ import re
 from msgspec import UNSET, Struct, UnsetType
 
 from busfare.cost.ranges import is_wide
+from busfare.statements import Words
 
 __all__ = [
     "Predicted", "Ranged", "Timed", "between", "count", "flops", "percent", "rate", "ratio", "several", "signed_percent",
@@ -93,7 +94,7 @@ class Ranged(Struct, kw_only=True):
     low_seconds: float | None = None
     high_seconds: float | None = None
     rung: str | None = None
-    reason: str | UnsetType = UNSET  # only where there is no range
+    reason: Words | UnsetType = UNSET  # only where there is no range
 
     def shown(self, seconds: float) -> str:
         """'12.3 ms (11.1–13.9)'."""

@@ -200,7 +200,7 @@ def answer_job_what_if(
             if len(unchanged.timelines) < len(state.timelines) <= min(most, gpus):
                 factors = range_of("more-ranks", set_by(critical_path_shares(played.timeline)), "datasheet")
             else:
-                reason = f"no job was measured on more than {MEASURED_MORE} times the GPUs of one host"
+                reason = statement("no-range.more-ranks", times=MEASURED_MORE)
             ends = [*ends, *(end * played.makespan_seconds for end in factors)] if factors else []
         return _ranged(title, state, run, played, ends, reason), played
 
@@ -282,7 +282,7 @@ def _ranged(
     run: float,
     played: Played,
     ends: Sequence[float],
-    reason: str = NO_HELD_OUT_DATA,
+    reason: Words = NO_HELD_OUT_DATA,
 ) -> Outcome:
     """Of a run before (s), and as `played` after, which could also take what lies between `ends` (none: not known)."""
     after = played.makespan_seconds
