@@ -503,7 +503,7 @@ def sent(rounds: int, addresses: range) -> Trace:
     return run(*rows)
 
 
-def test_pinning_counts_against_the_gain_where_each_buffer_is_sent_once() -> None:
+def test_pinning_counts_against_the_gain_of_buffers_that_are_sent_once() -> None:
     again, once = sent(8, range(1 << 30, 2 << 30, 1 << 29)), sent(8, range(1 << 30, 9 << 30, 1 << 30))
     reused, single = advice_of(again, "pageable-copies"), advice_of(once, "pageable-copies")
     assert reused is not None and single is not None

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import ArrayLike
 
-from busfare.answers.units import FEWEST, Difference, batched, difference
+from busfare.answers.units import FEWEST, Difference, batched, difference, shifted
 
 RANDOM = np.random.default_rng(51)
 
@@ -88,3 +88,16 @@ def test_batches_hold_units_in_order() -> None:
     batches = batched(np.arange(50.0))
     assert batches.mean_seconds == batches.median_seconds == [4.5, 14.5, 24.5, 34.5, 44.5]
     assert batches.low_seconds == pytest.approx([0.9, 10.9, 20.9, 30.9, 40.9])
+
+
+def test_few_units_with_a_hiccup_in_most_batches_are_compared_by_ranks() -> None:
+    before = RANDOM.normal(1.0, 0.02, 16)
+    before[[3, 6, 13]], after = 1.4, 1.15 * RANDOM.normal(1.0, 0.02, 14)
+    after[[2, 6, 11]] *= 1.4
+    assert shifted(batched(before), batched(after))
+    assert not shifted(batched(before), batched(RANDOM.permutation(before)))
+    assert not shifted(batched([1.0] * 3), batched([2.0] * 16))
+    # What drifts is no change, and of many units the batches decide alone.
+    drifting = np.linspace(1.0, 1.2, 30)
+    assert not shifted(batched(drifting), batched(1.05 * drifting))
+    assert not shifted(batched([1.0] * 40), batched([2.0] * 40))

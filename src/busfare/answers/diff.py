@@ -27,7 +27,7 @@ from busfare.answers.report import (
     path_name,
     unit_of,
 )
-from busfare.answers.units import FEWEST, SAME, batched, difference
+from busfare.answers.units import FEWEST, SAME, batched, difference, shifted
 from busfare.errors import InputError
 from busfare.statements import Figure, Words, statement
 from busfare.trace import Trace
@@ -217,7 +217,7 @@ def _unit_changed(before: Unit, after: Unit, parts: list[Changed], runs: int) ->
         seconds_after=new,
         change_percent=100 * (new / old - 1) if old else None,
         visible_percent=100 * change.visible if change and isfinite(change.visible) else None,
-        real=change and change.real,
+        real=change and (change.real or shifted(before.batches, after.batches)),
         parts=parts,
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import sqrt
+from math import erfc, sqrt
 from statistics import NormalDist
 from typing import Literal, NamedTuple
 
@@ -11,12 +11,14 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["FEWEST", "SAME", "Batches", "Difference", "batched", "difference"]
+__all__ = ["FEWEST", "SAME", "Batches", "Difference", "batched", "difference", "shifted"]
 
 #: Fewer units do not show how much they vary.
 FEWEST = 5
 #: Consecutive batches of a run: clocks and other programs change within a run, and the batches vary as much.
 BATCHES = 5
+#: So many units to a batch show how it drifts; of runs with fewer, the units themselves are compared, too.
+OF_BATCH = 8
 #: A smaller share does not show in three digits.
 SAME = 0.0005
 #: Of a hundred pairs of like runs one may differ in any of its quantities: the unit, its kernels, transfers and idle time.
@@ -25,12 +27,13 @@ CHANCE, QUANTITIES = 0.01, 4
 
 class Batches(Struct):
     """Figures of consecutive batches of units, in order of time, s: a slowdown of some units moves the mean, one of most the
-    median, and one of all the first decile, which other programs disturb least.
+    median, and one of all the first decile, which other programs disturb least. `unit_seconds`: each unit of a run of few.
     """
 
     mean_seconds: list[float]
     median_seconds: list[float]
     low_seconds: list[float]
+    unit_seconds: list[float] = []
 
 
 FIGURES: dict[Literal["mean", "median", "low"], Callable[[NDArray[np.float64]], np.floating]] = {
@@ -56,7 +59,8 @@ def batched(seconds: ArrayLike) -> Batches:
     """At most BATCHES batches of what units took, s."""
     every = np.asarray(seconds, np.float64)
     batches = np.array_split(every, min(len(every), BATCHES))
-    return Batches(*([float(figure(batch)) for batch in batches] for figure in FIGURES.values()))
+    mean, median, low = ([float(figure(batch)) for batch in batches] for figure in FIGURES.values())
+    return Batches(mean, median, low, every.tolist() if len(every) < BATCHES * OF_BATCH else [])
 
 
 def difference(before: Batches, after: Batches, runs: int = 1, unseen: float = 0.0) -> Difference | None:
@@ -77,6 +81,24 @@ def difference(before: Batches, after: Batches, runs: int = 1, unseen: float = 0
         every.append(Difference(figure, was, now, abs(now - was) > least, least / was if was else np.inf))
     chosen = next((row for row in every if row.real), every[1])
     return chosen._replace(visible=min(row.visible for row in every))
+
+
+def shifted(before: Batches, after: Batches) -> bool:
+    """Whether units of two runs, of few units each, have unlike ranks [Mann and Whitney 1947, normal approximation with
+    ties], and medians that differ by more than those of parts of either run.
+    """
+    old, new = np.asarray(before.unit_seconds), np.asarray(after.unit_seconds)
+    n, m = len(old), len(new)
+    if min(n, m) < FEWEST:
+        return False
+    _, place, ties = np.unique(np.concatenate([old, new]), return_inverse=True, return_counts=True)
+    rank = (np.cumsum(ties) - (ties - 1) / 2)[place]
+    u = rank[:n].sum() - n * (n + 1) / 2
+    spread = sqrt(n * m / 12 * (n + m + 1 - (ties**3 - ties).sum() / ((n + m) * (n + m - 1))))
+    chance = erfc(abs(u - n * m / 2) / (spread * sqrt(2))) if spread else 1.0
+    parts = [np.array_split(run, max(1, len(run) // OF_BATCH)) for run in (old, new)]
+    drift = max(np.ptp([np.median(part) for part in of_run]) for of_run in parts)
+    return bool(chance < CHANCE and abs(np.median(new) - np.median(old)) > drift)
 
 
 def _half_interval(old: NDArray[np.float64], new: NDArray[np.float64], level: float) -> float:
