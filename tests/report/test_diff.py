@@ -13,7 +13,10 @@ import pytest
 import busfare
 from busfare.answers.diff import diff, read_report
 from busfare.answers.limits import check, parse_limit
+from busfare.answers.report import summarise
 from busfare.errors import InputError, LimitPassed
+from busfare.show.report import report_document
+from busfare.show.terminal import render
 from busfare.show.words import text
 from busfare.trace import Trace
 from tests.published import published
@@ -291,3 +294,12 @@ def test_layers_of_two_windows_of_a_job_are_slower_on_every_gpu(before: Path) ->
         (1, 17, 15, True),
     ]
     assert all(10 < (unit.change_percent or 0) < 17 for unit in result.units)
+
+
+def test_a_report_shows_its_unit_of_work_in_a_line() -> None:
+    shown = [line for line, _ in render(report_document(summarise(iterations(40, 100))), 100)]
+    assert [line for line in shown if line.startswith("Unit of work")] == [
+        "Unit of work (work): 40 times 102 µs (median), 2 operations each."
+    ]
+    alone = [line for line, _ in render(report_document(summarise(iterations(1, 100))), 100)]
+    assert not any("Unit of work" in line for line in alone)
