@@ -83,8 +83,7 @@ class Setting:
 class Applied:
     """A timeline after a change, the operations or calls that it touched, and what it rests on.
 
-    `touched`: when, as recorded, something that it touched was under way; None: maybe all the time. `cost_error`: by how
-    many seconds less, and more, than on the timeline the host may take for what the change costs it.
+    `touched`: when, as recorded, that was under way; None: maybe always. `cost_error`: s that it may cost less, and more.
     """
 
     timeline: Timeline
@@ -112,8 +111,8 @@ class Applied:
         """A `later` change of the timeline of this one, with what both touched and rest on."""
         rests_on = list(dict.fromkeys([*self.rests_on, *later.rests_on]))
         touched = either(self.touched, later.touched if later.count else NOTHING)
-        less, more = (sum(ends) for ends in zip(self.cost_error, later.cost_error, strict=True))
-        return Applied(later.timeline, self.scope.joined(later.scope), rests_on, touched, (less, more))
+        scope, error = self.scope.joined(later.scope), max(self.cost_error, later.cost_error)
+        return Applied(later.timeline, scope, rests_on, touched, error)
 
 
 @dataclass(frozen=True)
