@@ -220,6 +220,11 @@ def test_every_option_is_a_field_of_its_question_with_the_same_default(
         ({"pin": True, "async_": "grad"}, ("--pin", "--async", "grad")),
         ({"batch_below": "64KiB", "unrecorded": 0.15}, ("--batch-below", "64KiB", "--unrecorded", "0.15s")),
         ({"bucket": 25e6, "overlap_collectives": True}, ("--overlap-collectives", "--bucket", "25MB")),
+        (
+            {"window": "0.25..2.5", "range": "a step", "recorded_on": "t4", "remove": "h2d"},
+            ("--window", "0.25s..2.5s", "--range", "a step", "--remove", "h2d", "--from", "t4"),
+        ),
+        ({"window": "1..", "pin": True}, ("--window", "1.0s..", "--pin")),
         ({"remove": ["h2d", "d2h"], "rank": 1}, ("--remove", "h2d", "--remove", "d2h", "--rank", "1")),
     ],
 )

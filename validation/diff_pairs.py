@@ -4,8 +4,9 @@ Pairs of windows are cut from one recording each, the first part of a run agains
 changed, and no change may be shown. In twenty, the time in which kernels run, copies run or the GPU waits for the host takes
 5–30 % longer or shorter in the second window, and that must be said of the unit of work or of its part, with the right sign.
 
-The recordings are those of one machine with the most units of work: of few units no test can tell a change of 5 %. Those of
-another machine are shown beside them, without a goal.
+The recordings are those with the most units of work: of few units no test can tell a change of 5 %. The method was chosen on
+two machines, on one of which it has a goal; the recordings of two more were not used for that. Of each missed pair the least
+change is shown that its windows could show.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import cycle
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -27,6 +29,7 @@ from busfare.trace.window import part_of
 
 PAIRS = 20
 MACHINES = ("whole/h100-2026-11-28-2045", "whole/h200-2026-11-28-2056")
+NOT_USED = ("pairs/h100", "pairs/h200")
 #: Where runs are cut in two, and by how much their second part is changed.
 CUTS, CHANGES = (0.3, 0.5, 0.7), (0.05, 0.1, 0.15, 0.2, 0.25, 0.3)
 PARTS = {"kernels": ("kernel", "graph"), "transfers": ("copy", "set"), "GPU idle": ()}
@@ -60,15 +63,25 @@ def stretched(run: busfare.Run, part: str, factor: float) -> busfare.Run:
     return replace(run, **changed)
 
 
-def shown(before: busfare.Run, after: busfare.Run) -> dict[str, int]:
-    """The sign of each change that `diff` shows: of the unit, and of its parts."""
+class Shown(NamedTuple):
+    """The sign of each change that `diff` shows: of the unit, and of its parts; by how much the unit differs, and from which
+    part of itself on that would show.
+    """
+
+    signs: dict[str, int]
+    change: float
+    visible: float
+
+
+def shown(before: busfare.Run, after: busfare.Run) -> Shown:
     unit = busfare.diff(before, after).unit
     changes = {part.what: part.change_seconds for part in unit.parts}
     changes |= {"unit": unit.change_percent or 0.0} if unit.real else {}
-    return {what: 1 if change > 0 else -1 for what, change in changes.items()}
+    signs = {what: 1 if change > 0 else -1 for what, change in changes.items()}
+    return Shown(signs, (unit.change_percent or 0.0) / 100, (unit.visible_percent or np.inf) / 100)
 
 
-def judged(archive: str) -> Iterator[tuple[str, float, str, float, dict[str, int], dict[str, int]]]:
+def judged(archive: str) -> Iterator[tuple[str, float, str, float, Shown, Shown]]:
     """Of each program the cut, the part changed and by what, and what is shown of the pair unchanged, and changed."""
     parts, changes, signs = cycle(PARTS), cycle(CHANGES), cycle((1, -1))
     for (program, run), cut in zip(recordings(archive), cycle(CUTS), strict=False):
@@ -80,23 +93,25 @@ def judged(archive: str) -> Iterator[tuple[str, float, str, float, dict[str, int
 
 
 def main() -> None:
-    for archive in MACHINES:
+    for archive in (*MACHINES, *NOT_USED):
         print(archive)
         rows, alarms, caught = [], 0, 0
         for program, cut, part, factor, unchanged, changed in judged(archive):
             sign = 1 if factor > 1 else -1
-            right = sign in (changed.get("unit"), changed.get(part))
-            alarms, caught = alarms + bool(unchanged), caught + right
+            right = sign in (changed.signs.get("unit"), changed.signs.get(part))
+            alarms, caught = alarms + bool(unchanged.signs), caught + right
             rows.append(
                 (
                     program,
                     cut,
-                    ", ".join(unchanged) or "nothing",
+                    ", ".join(unchanged.signs) or "nothing",
                     f"{part} {factor:.2f}x",
+                    f"{changed.change:+.1%}",
+                    f"{changed.visible:.1%}" if changed.visible < np.inf else "no unit",
                     "caught" if right else "MISSED",
                 )
             )
-        table("program|cut at:.1f|shown unchanged|changed|", rows)
+        table("program|cut at:.1f|shown unchanged|changed|unit|visible from|", rows)
         goals = ({"most": 0}, {"least": 18}) if archive == MACHINES[0] else ({}, {})
         goal(f"of {len(rows)} unchanged pairs, alarms", alarms, **goals[0], form="d")
         goal(f"of {len(rows)} changed pairs, caught with the right sign", caught, **goals[1], form="d")

@@ -180,7 +180,10 @@ def report(
             )
         trace = alone
     run = part_of(_fingerprinted(_run(trace), fingerprints), **question.part())
-    result, replayed, findings = examine(run, where, question.unrecorded)
+    result, replayed, findings = examine(run, where, question.unrecorded, question.repeated())
+    if isinstance(fingerprints, (str, Path)):
+        for finding in result.findings:
+            finding.what_if += ["--fingerprints", str(fingerprints)] if finding.what_if else []
     if baseline:
         result.baseline = diff_reports(baseline, result)
     return answer(

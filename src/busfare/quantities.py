@@ -302,18 +302,23 @@ class Question:
         words: list[str] = []
         readers = _readers(type(self))  # type: ignore[arg-type]
         for name, value in self.given().items():
-            spell = _SPELLED.get(readers[name.rstrip("_")][1], str)
-            for part in value if isinstance(value, tuple) else (value,):
-                words.append("--" + name.rstrip("_").replace("_", "-"))
+            read = readers[name.rstrip("_")][1]
+            spell = _SPELLED.get(read, str)
+            for part in value if isinstance(value, tuple) and read is not window else (value,):
+                words.append("--" + _OPTIONS.get(name, name.rstrip("_").replace("_", "-")))
                 words += [] if part is True or part == "" else [spell(part)]
         return tuple(words)
 
 
+#: Fields whose options have another name.
+_OPTIONS = {"recorded_on": "from"}
 #: By what reads them, how numbers are written that are not written as they are.
 _SPELLED: dict[Read, Callable[[Any], str]] = {
     parse_bytes: lambda size: exact_bytes(size).replace(" ", ""),
     positive_size: lambda size: exact_bytes(size).replace(" ", ""),
     positive_time: "{:g}s".format,
+    window: lambda edges: "..".join(f"{edge}s" if edge < MOST_SECONDS else "" for edge in edges),
+    as_given: lambda value: str(getattr(value, "name", value)),
 }
 
 

@@ -8,7 +8,9 @@ from typing import Any
 import polars as pl
 import pytest
 
+import busfare
 from busfare.advise import Finding, findings, guess_node, ranged, rebuilt
+from busfare.advise.by_replay import priced_by_replay
 from busfare.nodes import Node, load_node
 from busfare.questions import WhatIf
 from busfare.show.words import text
@@ -463,3 +465,124 @@ def test_what_pinned_memory_costs_comes_from_the_node_where_it_was_measured(node
     # 67 MB at 392 ps a byte and 7 µs, or at 18 and at 1.07 GB/s.
     expected = "26.3 ms" if node == "h100-probed" else "3.73 ms to 62.7 ms"
     assert f"cost of pinning: {expected} for 67.1 MB ({source}" in text(finding.evidence)
+
+
+def test_a_gain_is_bounded_by_the_run_without_the_copies_that_change_and_not_without_all() -> None:
+    """Each pageable copy of 1 ms lies under a pinned copy back of 1.5 ms: without the first the run is as long."""
+    rows: list[Any] = []
+    for at in range(0, 20_000, 2_000):
+        into = copy(at + 10, at + 1_010, 8 * MIB, memory="pageable")
+        back = copy(at + 12, at + 1_512, 32 * MIB, "d2h", stream=8)
+        rows += [
+            made(back, at, at + 3, "cudaMemcpyAsync"),
+            made(into, at + 4, at + 1_011, "cudaMemcpyAsync", "operation"),
+            call(at + 1_012, at + 1_515, "cudaDeviceSynchronize", "device"),
+            made(kernel(at + 1_530, at + 1_900), at + 1_520, at + 1_525),
+        ]
+    recorded = run(*rows)
+    counted = [f for f in findings(recorded, PCIE3) if f.id == "pageable-copies"]
+    (replayed,) = priced_by_replay(timeline(recorded, PCIE3), PCIE3, counted)
+    assert counted[0].touches is not None and counted[0].touches.seconds() == pytest.approx(10e-3)
+    assert replayed.bound_seconds is not None and replayed.bound_seconds < 1e-3
+    assert replayed.predicted_gain_seconds <= replayed.bound_seconds
+
+
+def sent(rounds: int, addresses: range) -> Trace:
+    """Pageable copies of 64 MiB from these host addresses in succession, a kernel behind each of them."""
+    rows: list[Any] = []
+    for number in range(rounds):
+        at = 44_000 * number
+        host = addresses[number % len(addresses)]
+        into = copy(
+            at + 5, at + 40_005, 64 * MIB, memory="pageable", source_address=host, destination_address=64
+        )
+        rows += [
+            made(into, at, at + 40_006, "cudaMemcpy", "operation"),
+            made(kernel(at + 40_020, at + 41_000), at + 40_007, at + 40_009),
+        ]
+    return run(*rows)
+
+
+def test_pinning_counts_against_the_gain_of_buffers_that_are_sent_once() -> None:
+    again, once = sent(8, range(1 << 30, 2 << 30, 1 << 29)), sent(8, range(1 << 30, 9 << 30, 1 << 30))
+    reused, single = advice_of(again, "pageable-copies"), advice_of(once, "pageable-copies")
+    assert reused is not None and single is not None
+    assert "pinned once" in text(reused.rests_on[0]) and reused.cost_error == (0.0, 0.0)
+    assert not any("pinned once" in text(line) for line in single.rests_on)
+    assert "copies each host buffer once. Pinning these 537 MB takes 29.8 ms to 502 ms" in text(
+        single.evidence
+    )
+    cost = 8 * 64 * MIB / (1.07e9 * 18e9) ** 0.5
+    # Some of the pinning lies beside kernels.
+    assert reused.predicted_gain_seconds - cost <= single.predicted_gain_seconds
+    assert single.predicted_gain_seconds < reused.predicted_gain_seconds - 0.8 * cost
+    shown = ranged(single)
+    assert shown.low_seconds is not None and shown.high_seconds is not None
+    assert (
+        shown.low_seconds == 0.0
+        and shown.high_seconds > single.predicted_gain_seconds + 0.5 * single.cost_error[0]
+    )
+
+
+def test_no_cost_of_pinning_is_counted_without_addresses() -> None:
+    recorded = sent(8, range(1 << 30, 9 << 30, 1 << 30))
+    recorded.operations = recorded.operations.drop("source_address", "destination_address")
+    finding = advice_of(recorded, "pageable-copies")
+    assert finding is not None and "pinned once" in text(finding.rests_on[0])
+
+
+@pytest.mark.parametrize(
+    "changes", [{"pin": True}, {"async_": True}, {"streams": 3}, {"drop_synchronisations": True}]
+)
+def test_ranges_of_changes_end_where_those_of_advice_do(changes: dict[str, Any]) -> None:
+    """Between an unchanged run and one without what changes, but for what runs of a program differ by."""
+    recorded = sent(8, range(1 << 30, 2 << 30, 1 << 29))
+    copied = 8 * 40e-3
+    result = busfare.what_if(recorded, recorded_on="pcie:3x16", **changes)
+    run_seconds = result.baseline.replayed_seconds
+    assert result.low_seconds is not None and result.high_seconds is not None
+    assert (
+        result.low_seconds
+        >= run_seconds - max(copied, result.gain_seconds or 0.0) - 0.04 * run_seconds - 1e-4
+    )
+    assert (
+        result.high_seconds
+        <= run_seconds + max(0.0, 0.04 * run_seconds - (result.gain_seconds or 0.0)) + 1e-9
+    )
+
+
+def copied_back(first_us: float, later_us: float, addresses: list[int] | None) -> Trace:
+    """Eight copies back of 64 MiB, a kernel before each: the first of all, or into an address, takes `first_us`."""
+    rows: list[Any] = []
+    at, seen = 0.0, set[int]()
+    for number in range(8):
+        host = addresses[number] if addresses else 0
+        took = later_us if host in seen else first_us
+        seen.add(host)
+        where = {"source_address": 64, "destination_address": host} if addresses else {}
+        rows.append(made(kernel(at + 10, at + 100), at, at + 5))
+        back = copy(at + 110, at + 110 + took, 64 * MIB, "d2h", "pageable", **where)
+        rows.append(made(back, at + 101, at + 111 + took, "cudaMemcpy", "operation"))
+        at += took + 120
+    return run(*rows)
+
+
+@pytest.mark.parametrize(
+    ("first_us", "addresses", "firsts"),
+    [
+        (40_000, None, 1),  # 1.7 GB/s, then 15
+        (40_000, [4096, 8192] * 4, 2),
+        (40_000, list(range(4096, 4096 * 9, 4096)), 0),  # no later copy shows what it could take
+        (5_000, None, 0),  # 13 GB/s
+        (5_000, [4096, 8192] * 4, 0),
+    ],
+)
+def test_first_copies_into_untouched_memory_gain_what_later_copies_are_faster(
+    first_us: float, addresses: list[int] | None, firsts: int
+) -> None:
+    finding = advice_of(copied_back(first_us, 4_500, addresses), "first-touch")
+    assert (finding is not None) is (firsts > 0)
+    if finding is not None:
+        assert finding.predicted_gain_seconds == pytest.approx(firsts * 35.5e-3, rel=1e-3)
+        assert "pageable-copies" in finding.overlaps_with and not finding.by_replay
+        assert ("has no addresses" in text(finding.evidence)) is (addresses is None)

@@ -46,7 +46,7 @@ def test_graphs_recorded_as_a_whole_keep_their_time_and_say_it(graph_us: float, 
     linked, _ = answer_what_if(recorded, changes_of(WhatIf(link="pcie:5"), h100), Setting(h100), False)
     assert linked.predicted_seconds is not None
     if hidden:
-        assert "--cuda-graph-trace=node" in str(result.makespan.reason) == str(outcome.reason)
+        assert "--cuda-graph-trace=node" in text(result.makespan.reason) == text(outcome.reason)
         assert json.loads(msgspec.json.encode(worded(outcome)))["predicted_seconds"] is None
     # A rule for kernels that covers graphs, too, leaves nothing unknown.
     ruled = project(recorded, h100, h200, "calibrated", (Scaled(0.5, ""),))

@@ -13,7 +13,10 @@ import pytest
 import busfare
 from busfare.answers.diff import diff, read_report
 from busfare.answers.limits import check, parse_limit
+from busfare.answers.report import summarise
 from busfare.errors import InputError, LimitPassed
+from busfare.show.report import report_document
+from busfare.show.terminal import render
 from busfare.show.words import text
 from busfare.trace import Trace
 from tests.published import published
@@ -51,10 +54,12 @@ def test_a_run_against_itself_has_not_changed() -> None:
     result = busfare.diff(IMAGES, IMAGES)
     rows = [*result.critical_path, *result.work, *result.by_path, *result.by_kernel, *result.by_call]
     assert rows and {row.change_seconds for row in rows} == {0.0}
-    as_long, fair, unit = map(text, result.why)
+    as_long, fair, unit, limit = map(text, result.why)
     assert as_long == "The run still takes 166 ms."
-    assert fair == "Both traces hold the same amount of work: 6 units of work."
-    assert "27.2 ms → 27.2 ms (0.0 %): the units of one trace vary as much" in unit
+    assert fair == "Both traces hold the same number of units of work: 6."
+    assert "median: 27.2 ms → 27.2 ms (0.0 %): the units of one trace vary as much" in unit
+    assert re.fullmatch(r"Changes of a unit below [\d.]+ % cannot be seen in these windows\.", limit)
+    assert 0 < (result.unit.visible_percent or 0) < 100
     assert (result.comparable, result.unit.real, result.unit.parts) == ("runs", False, [])
 
 
@@ -128,13 +133,15 @@ def test_options_that_do_not_go_together_are_named(words: tuple[str, ...], messa
     assert message in done.stderr
 
 
-def iterations(count: int, period_us: float, kernel_us: float = 20) -> Trace:
-    """A run of so many units of a copy and a kernel, none quite as long as the one before."""
+def iterations(count: int, period_us: float, kernel_us: float = 20, every_fourth: float = 1) -> Trace:
+    """A run of so many units of a copy and a kernel, none quite as long as the one before; every fourth takes so many times
+    as long as the others.
+    """
     at, rows = 0.0, []
     for number in range(count):
         rows.append(made(copy(at + 2, at + 10, 4096), at, at + 1, "cudaMemcpyAsync"))
         rows.append(made(kernel(at + 12, at + 12 + kernel_us), at + 2, at + 3))
-        at += period_us * (1 + 0.01 * (number % 5))
+        at += period_us * (1 + 0.01 * (number % 5)) * (every_fourth if number % 4 == 3 else 1)
     return run(*rows)
 
 
@@ -147,8 +154,8 @@ def test_windows_with_different_amounts_of_work_are_compared_by_the_unit() -> No
     assert [(part.what, part.change_seconds > 0) for part in unit.parts] == [("GPU idle", True)]
     fair, change, idle = map(text, result.why)
     assert fair.startswith("The traces hold different amounts of work (40 before and 34 after)")
-    assert "102 µs → 120 µs (+17.6 %), more than the units of one trace vary." in change
-    assert idle == "Per unit: GPU idle 18 µs longer."
+    assert "mean: 102 µs → 120 µs (+17.6 %), more than the units of one trace vary." in change
+    assert idle == "Per unit: GPU idle 17.9 µs longer."
 
 
 def test_a_longer_kernel_shows_in_a_unit_that_is_as_long() -> None:
@@ -194,10 +201,65 @@ def test_a_gate_on_the_makespan_of_different_amounts_of_work_is_refused() -> Non
             InputError, match=r"holds 40 units of work and this trace 34; use 'iteration > \+5%'"
         ):
             gate(*windows, limit)
-    with pytest.raises(LimitPassed, match=r"iteration > \+5% .it is 17.65%"):
+    with pytest.raises(LimitPassed, match=r"iteration > \+5% .it is 17.6%"):
         gate(*windows, "iteration > +5%")
     gate(*windows, "iteration > +20%")
     gate(*windows[::-1], "iteration > +5%")
+
+
+def test_a_gate_on_sums_is_refused_where_a_run_holds_no_unit_or_all_kernels_more_often() -> None:
+    """A window of a single unit against one of many; and two units against one, of which neither repeats often enough."""
+    for windows in ((1, 40), (40, 1)):
+        with pytest.raises(InputError, match="share no unit of work, of which each may hold another number"):
+            gate(*(iterations(count, 100) for count in windows), "makespan > +5%")
+    with pytest.raises(InputError, match="every kernel runs 2 times as often as in the baseline"):
+        gate(iterations(1, 100), iterations(2, 100), "makespan > +500%")
+    gate(iterations(1, 100), iterations(1, 100), "makespan > +5%")
+
+
+def test_a_slowdown_of_every_fourth_iteration_passes_no_gate() -> None:
+    fast, slow = iterations(80, 100), iterations(80, 100, every_fourth=1.6)
+    with pytest.raises(LimitPassed, match=r"iteration > \+5% .it is 14\.\d+%"):
+        gate(fast, slow, "iteration > +5%")
+    unit = busfare.diff(fast, slow).unit
+    assert (unit.figure, unit.real) == ("mean", True)
+    gate(slow, fast, "iteration > +5%")
+
+
+def launched(count: int, names: str, times: int = 1, first: str = "") -> Trace:
+    """A run of so many units of 20 µs kernels and an idle host, each kernel launched so many times in succession."""
+    at, rows = 0.0, []
+    for number in range(count):
+        for letter in names:
+            for _ in range(times):
+                rows.append(
+                    made(kernel(at + 2, at + 22, (first + letter) if letter == "a" else letter), at, at + 1)
+                )
+                at += 23
+        at += 30 + number % 3
+    return run(*rows)
+
+
+def test_a_unit_that_launches_every_kernel_twice_is_the_same_step_and_longer() -> None:
+    once, twice = launched(40, "abc"), launched(40, "abc", times=2)
+    result = busfare.diff(once, twice)
+    unit = result.unit
+    assert (unit.count_before, unit.count_after) == (40, 40)
+    assert (unit.operations_before, unit.operations_after, unit.real) == (3, 6, True)
+    assert unit.change_percent == pytest.approx(100 * 69 / 100, abs=1)
+    assert "A unit holds 3 operations before and 6 after" in text(result.why[-2])
+    with pytest.raises(LimitPassed):
+        gate(once, twice, "iteration > +5%")
+
+
+def test_a_baseline_still_fits_where_the_first_kernel_has_another_name() -> None:
+    before, after = launched(40, "abc"), launched(40, "abc", first="new_")
+    assert busfare.report(after).units[0].name != busfare.report(before).units[0].name
+    gate(before, after, "iteration > +5%")
+    with pytest.raises(LimitPassed, match=r"it is \d+"):
+        gate(before, launched(40, "abcd", first="new_"), "iteration > +5%")
+    with pytest.raises(InputError, match="shares no unit of work with it"):
+        gate(before, launched(40, "xyz"), "iteration > +5%")
 
 
 def test_a_gate_on_iterations_passes_what_units_of_a_single_run_differ_by() -> None:
@@ -213,7 +275,7 @@ def test_a_gate_on_iterations_passes_what_units_of_a_single_run_differ_by() -> N
     [
         ((5, 5), "too few units of work"),
         ((1, 1), "no unit of work repeats"),
-        ((1, 40), "the baseline has no unit of this name; use busfare diff"),
+        ((1, 40), "the baseline shares no unit of work with it; compare the two traces with busfare diff"),
     ],
 )
 def test_a_gate_on_iterations_that_are_not_there_is_refused(runs: tuple[int, int], message: str) -> None:
@@ -232,3 +294,12 @@ def test_layers_of_two_windows_of_a_job_are_slower_on_every_gpu(before: Path) ->
         (1, 17, 15, True),
     ]
     assert all(10 < (unit.change_percent or 0) < 17 for unit in result.units)
+
+
+def test_a_report_shows_its_unit_of_work_in_a_line() -> None:
+    shown = [line for line, _ in render(report_document(summarise(iterations(40, 100))), 100)]
+    assert [line for line in shown if line.startswith("Unit of work")] == [
+        "Unit of work (work): 40 times 102 µs (median), 2 operations each."
+    ]
+    alone = [line for line, _ in render(report_document(summarise(iterations(1, 100))), 100)]
+    assert not any("Unit of work" in line for line in alone)

@@ -4,40 +4,100 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from numpy.typing import ArrayLike
 
-from busfare.answers.units import FEWEST, differ, sampled
+from busfare.answers.units import FEWEST, Difference, batched, difference, shifted
 
 RANDOM = np.random.default_rng(51)
 
 
-@pytest.mark.parametrize("count", [FEWEST, 12, 40, 500])
-def test_like_runs_rarely_differ_and_a_tenth_more_is_seen(count: int) -> None:
-    runs = [sampled(RANDOM.normal(1.0, 0.02, count)) for _ in range(200)]
+def differ(before: ArrayLike, after: ArrayLike) -> Difference | None:
+    return difference(batched(before), batched(after))
+
+
+def is_real(before: ArrayLike, after: ArrayLike) -> bool:
+    judged = differ(before, after)
+    assert judged is not None
+    return judged.real
+
+
+@pytest.mark.parametrize(("count", "more"), [(FEWEST, 1.15), (12, 1.1), (40, 1.05), (500, 1.02)])
+def test_like_runs_rarely_differ_and_a_change_that_shows_is_seen(count: int, more: float) -> None:
+    runs = [RANDOM.normal(1.0, 0.02, count) for _ in range(200)]
     pairs = [*zip(runs[::2], runs[1::2], strict=True)]
-    assert sum(bool(differ(*pair)) for pair in pairs) <= 3
-    assert sum(bool(differ(old, [1.1 * seconds for seconds in new])) for old, new in pairs) >= 95
+    assert sum(is_real(*pair) for pair in pairs) <= 3
+    assert sum(is_real(old, more * new) for old, new in pairs) >= 90
+
+
+def test_a_slowdown_of_every_fourth_unit_moves_the_mean() -> None:
+    steady = RANDOM.normal(1.0, 0.02, 80)
+    slower = steady * np.where(np.arange(80) % 4 == 3, 1.6, 1.0)
+    judged = differ(steady, slower)
+    assert judged is not None and judged.real and judged.figure == "mean"
+    assert judged.after / judged.before == pytest.approx(1.15, abs=0.02)
+
+
+def test_what_the_rest_of_the_machine_disturbs_still_shows_in_the_fastest_tenth() -> None:
+    disturbed = np.where(RANDOM.random(400) < 0.6, RANDOM.uniform(1.0, 3.0, 400), 1.0)
+    first, second = disturbed[:200], 1.1 * disturbed[200:]
+    judged = differ(first, second)
+    assert judged is not None and judged.real and judged.figure == "low"
+    assert judged.after / judged.before == pytest.approx(1.1, abs=0.01)
 
 
 def test_what_a_run_itself_drifts_by_is_no_change() -> None:
-    drifting = sampled(np.linspace(1.0, 1.2, 100))
-    assert differ(drifting, [1.05 * seconds for seconds in drifting]) is False
-    assert differ(drifting, [1.3 * seconds for seconds in drifting]) is True
+    drifting = np.linspace(1.0, 1.2, 100)
+    assert is_real(drifting, 1.05 * drifting) is False
+    assert is_real(drifting, 1.5 * drifting) is True
 
 
 def test_a_hiccup_of_either_run_hides_nothing() -> None:
-    steady = [1.0 + 0.001 * (n % 7) for n in range(40)]
-    slower = [1.05 * seconds for seconds in steady]
+    steady = np.array([1.0 + 0.001 * (n % 7) for n in range(40)])
+    slower = 1.05 * steady
     slower[3] = 50.0
-    assert differ(steady, slower) is True
-    assert differ(steady, [50.0, *steady[1:]]) is False
+    assert is_real(steady, slower) is True
+    assert is_real(steady, [50.0, *steady[1:]]) is False
 
 
 def test_too_few_are_not_judged_and_equal_ones_do_not_differ() -> None:
     assert differ([1.0] * (FEWEST - 1), [2.0] * 40) is None
-    assert differ([1.0] * 40, [1.0] * 40) is False
-    assert differ([1.0] * 40, [2.0] * 40) is True
+    assert is_real([1.0] * 40, [1.0] * 40) is False
+    assert is_real([1.0] * 40, [2.0] * 40) is True
 
 
-def test_samples_are_medians_of_units_in_order() -> None:
-    assert sampled([3.0, 1.0, 2.0]) == [3.0, 1.0, 2.0]
-    assert sampled(np.repeat(np.arange(40.0), 5)) == list(np.arange(40.0))
+def test_the_least_visible_change_is_seen_and_less_is_not() -> None:
+    """The smallest limit of the three figures, so that none of them shows less."""
+    before, noise = RANDOM.normal(1.0, 0.08, 60), RANDOM.normal(1.0, 0.08, 60)
+    unchanged = differ(before, noise)
+    assert unchanged is not None and not unchanged.real and unchanged.visible > 0.05
+    change = unchanged.after / unchanged.before
+    assert is_real(before, noise * (1 + 2 * unchanged.visible) / change)
+    wider = differ(before, noise * (1 + unchanged.visible / 10))
+    assert wider is not None and not wider.real
+
+
+def test_a_step_of_the_clock_is_no_change() -> None:
+    ticks = batched(np.full(40, 100e-9))
+    for later, real in ((1e-9, False), (3e-9, True)):
+        judged = difference(ticks, batched(np.full(40, 100e-9 + later)), unseen=2e-9)
+        assert judged is not None and judged.real is real
+
+
+def test_batches_hold_units_in_order() -> None:
+    assert batched([3.0, 1.0, 2.0]).median_seconds == [3.0, 1.0, 2.0]
+    batches = batched(np.arange(50.0))
+    assert batches.mean_seconds == batches.median_seconds == [4.5, 14.5, 24.5, 34.5, 44.5]
+    assert batches.low_seconds == pytest.approx([0.9, 10.9, 20.9, 30.9, 40.9])
+
+
+def test_few_units_with_a_hiccup_in_most_batches_are_compared_by_ranks() -> None:
+    before = RANDOM.normal(1.0, 0.02, 16)
+    before[[3, 6, 13]], after = 1.4, 1.15 * RANDOM.normal(1.0, 0.02, 14)
+    after[[2, 6, 11]] *= 1.4
+    assert shifted(batched(before), batched(after))
+    assert not shifted(batched(before), batched(RANDOM.permutation(before)))
+    assert not shifted(batched([1.0] * 3), batched([2.0] * 16))
+    # What drifts is no change, and of many units the batches decide alone.
+    drifting = np.linspace(1.0, 1.2, 30)
+    assert not shifted(batched(drifting), batched(1.05 * drifting))
+    assert not shifted(batched([1.0] * 40), batched([2.0] * 40))

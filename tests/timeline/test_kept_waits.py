@@ -14,11 +14,11 @@ from busfare.timeline.changes import Change, Setting, apply_all
 from busfare.timeline.changes.fewer_copies import collect, remove
 from busfare.timeline.changes.overlap import (
     are_pipelines,
-    loading_seconds,
     pin,
     streams,
     without_synchronisations,
 )
+from busfare.timeline.changes.pinning import loading_seconds
 from busfare.trace import Trace, tables
 from tests.traces import call, copy, kernel, made, run
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
-from busfare.advise.finding import Finding
+from busfare.advise.finding import Chosen, Finding
 from busfare.errors import InputError
 from busfare.nodes import Node
 from busfare.questions import WhatIf
@@ -93,21 +93,25 @@ class Trials:
         self.run = run
         self._setting = setting
         self.seconds = play(run).makespan_seconds
+        self._removed: dict[bytes, float] = {}
 
     @cached_property
     def _pinned(self) -> Applied:
         (pin,) = changes_of(PINNED, None)
         return pin.apply(self.run, self._setting)
 
-    @cached_property
-    def without_copies(self) -> float:
-        """Seconds that the run without copies between host and GPU gains."""
-        return self.without(self.run.copies("h2d", "d2h")).gain
-
-    @cached_property
-    def without_migrations(self) -> float:
-        """Seconds that the run without migrations gains."""
-        return self.without(self.run.among("kind", "migration")).gain
+    def without_touched(self, touches: Chosen, question: WhatIf | None) -> float:
+        """Seconds that the run gains without the operations that a finding `touches`, and those that its change does: all
+        pageable copies, where it pins.
+        """
+        removed: Mask = np.isin(self.run.operations["row"].to_numpy(), touches.rows)
+        if question and question.pin is not None:
+            pageable = [self.run.among(f"{end}_memory", "pageable") for end in ("source", "destination")]
+            removed |= self.run.copies("h2d", "d2h") & (pageable[0] | pageable[1])
+        key = removed.tobytes()
+        if key not in self._removed:
+            self._removed[key] = self.without(removed).gain
+        return self._removed[key]
 
     @cached_property
     def longest_work(self) -> float:
@@ -140,12 +144,12 @@ class Trials:
 
     def bound(self, finding: Finding, trial: Trial) -> float:
         """At most what `trial`, which follows the advice of `finding`, can gain, in seconds: no more than the run without
-        copies, or migrations, nor than the time in which something that changes was under way. Other changes leave the work
-        of the GPU that works longest.
+        the operations that change, nor than the time in which something that changes was under way. Changes of
+        no operations leave the work of the GPU that works longest.
         """
         bounds = [trial.applied.touched_seconds, self.seconds - self.longest_work]
         if finding.touches is not None:
-            bounds[1] = self.without_migrations if finding.id == "managed-migrations" else self.without_copies
+            bounds[1] = self.without_touched(finding.touches, trial.question)
         return max(0.0, min(bound for bound in bounds if bound is not None))
 
     def best(self, candidates: Sequence[WhatIf]) -> Trial | None:
@@ -191,6 +195,7 @@ def _priced(finding: Finding, trials: Trials) -> Finding:
         bound_seconds=bound,
         rests_on=(*best.applied.rests_on, *RESTS_ON.get(finding.id, ())),
         what_if=best.question,
+        cost_error=best.applied.cost_error,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -202,7 +202,7 @@ class Finding(msgspec.Struct, frozen=True):
     way. `rests_on` are the conditions of the replay, `what_if` the question that `busfare what-if` answers by it.
     `overlaps_with`: ids of the other findings that touch some of the same operations. Not in JSON: `touches` and `calls`
     are the operations that the change is about, and rows of the calls; `first_seconds`: what another finding gains alone
-    whose change this one begins with.
+    whose change this one begins with; `cost_error`: as of `Applied`.
     """
 
     id: str
@@ -218,6 +218,7 @@ class Finding(msgspec.Struct, frozen=True):
     touches: Chosen | None = None
     calls: NDArray[np.uint32] | None = None
     first_seconds: float = 0.0
+    cost_error: tuple[float, float] = (0.0, 0.0)
     call_sites: tuple[CallSite, ...] = ()
 
 
@@ -326,12 +327,15 @@ class RangedFinding(Advised, kw_only=True):
     overlaps_with: list[str]
 
 
-def ranged(finding: Finding, unrecorded: float | None = None) -> RangedFinding:
-    """`finding` with the range of its gain; `unrecorded` as of `questions.Report`."""
+def ranged(finding: Finding, repeated: Mapping[str, Any] | None = None) -> RangedFinding:
+    """`finding` with the range of its gain; `repeated`: what its command takes over from that of the report, by field."""
     low, high = gain_between(
         finding.predicted_gain_seconds, finding.bound_seconds if finding.by_replay else None
     )
+    less, more = finding.cost_error
+    if less or more:
+        low, high = max(0.0, low - more), min(high + less, max(high, finding.bound_seconds or 0.0))
     keys = msgspec.structs.asdict(finding) | seconds_between(low, high, "calibrated")
-    question = finding.what_if and replace(finding.what_if, unrecorded=unrecorded)
+    question = finding.what_if and replace(finding.what_if, **(repeated or {}))
     keys["what_if"] = question.option_words() if question else []
     return msgspec.convert(keys, RangedFinding)

@@ -21,6 +21,7 @@ from busfare.nodes.contention import published
 from busfare.statements import Words, statement
 from busfare.timeline.changes.fewer_copies import SMALLEST_BYTES, repeated_copies, returned_copies
 from busfare.timeline.changes.overlap import timing_waits
+from busfare.timeline.changes.pinning import pinning_of
 from busfare.timeline.model import STAGED_ABOVE_BYTES
 from busfare.trace import Trace
 from busfare.trace.lanes import is_communication, is_transfer, is_work
@@ -82,12 +83,18 @@ def _pageable(trace: Trace, node: Node | None) -> Finding | None:
     prices = None if node is None else copies.repriced(node, "pinned")
     if share is not None:
         prices = (copies.ends - copies.starts).astype(np.float64) * (NS * share)
-    if prices is not None and copies.seconds() > float(prices.sum()):
+    addresses = [name for name in OPERATIONS_RECORDED if name in trace.operations.columns]
+    once = pinning_of(copies.columns("process", "bytes", "direction", *addresses), node)
+    if once is not None:
+        ends = {"low_seconds": once.low, "high_seconds": once.high}
+        evidence.append(statement("pageable-copies.pinning-once", bytes=once.bytes, **ends))
+    elif prices is not None and copies.seconds() > float(prices.sum()):
         evidence.append(_pinning(int(copies.sizes.max()), node))
     if node is not None and node.host_path(0).is_c2c:
         evidence.append(statement("pageable-copies.read-in-place"))
     title = "title-small" if small else "title"
-    return finding("pageable-copies", evidence, copies.saved(prices), copies, title)
+    saved = copies.saved(prices) - (once.seconds if once else 0.0)
+    return finding("pageable-copies", evidence, max(0.0, saved), copies, title)
 
 
 def _handed_over(trace: Trace) -> Chosen | None:
@@ -195,6 +202,30 @@ def _slow_link(trace: Trace, node: Node | None) -> Finding | None:
     return finding("slow-link", [evidence], large.saved(prices), large)
 
 
+def _first_touch(trace: Trace, node: Node | None) -> Finding | None:
+    """Copies to pageable memory at the rate of untouched memory, the first into their ranges (without addresses: of their
+    size), where later copies of the same size were faster.
+    """
+    to_pageable = COPY & (pl.col("direction") == "d2h") & (pl.col("destination_memory") == "pageable")
+    back = rows_of(trace, to_pageable, least=STAGED_ABOVE_BYTES + 1)
+    addressed = "destination_address" in trace.operations.columns
+    place = "destination_address" if addressed else "bytes"
+    copies = back.columns(*dict.fromkeys(["process", "bytes", place])).with_columns(
+        first=pl.struct("process", place).is_first_distinct(),
+        seconds=pl.Series((back.ends - back.starts) * NS, dtype=pl.Float64),
+    )
+    slow = pl.col("bytes") <= published("first_touch").high * pl.col("seconds")
+    later = pl.col("seconds").filter(~pl.col("first") & ~slow).median().over("process", "bytes")
+    usual = copies.select(pl.when(pl.col("first") & slow).then(later)).to_series()
+    if not usual.is_not_null().any():
+        return None
+    untouched, seconds = back.where(usual.is_not_null().to_numpy()), usual.drop_nulls().to_numpy()
+    figures = untouched.figures() | {"usual_bytes_per_second": untouched.bytes() / float(seconds.sum())}
+    evidence = [statement("first-touch.evidence", **figures)]
+    evidence += [] if addressed else [statement("first-touch.by-size")]
+    return finding("first-touch", evidence, untouched.saved(seconds), untouched)
+
+
 def _shared_memory(trace: Trace, node: Node | None) -> Finding | None:
     """In place of what is advised about a link, where there is none."""
     copies = rows_of(trace, COPY & TO_OR_FROM_HOST)
@@ -289,11 +320,11 @@ def mostly_copies(trace: Trace, node: Node | None, findings: Sequence[Finding]) 
 
 
 #: Rules about the link between host and GPU, and what stands in their place where both share one memory.
-OF_A_LINK = (_pageable, _unoverlapped, _slow_link)
+OF_A_LINK = (_pageable, _unoverlapped, _slow_link, _first_touch)
 Rule = Callable[[Trace, "Node | None"], Finding | None]
 RULES: tuple[Rule, ...] = (
     *(_ping_pong, _pageable, _small, _symbols, _synchronous, _unoverlapped, _migrations, _slow_link),
-    *(_repeated, _small_results, _synchronisations, _autotuning),
+    *(_repeated, _first_touch, _small_results, _synchronisations, _autotuning),
 )
 
 

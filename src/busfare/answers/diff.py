@@ -6,6 +6,7 @@ Everything in it is recorded; nothing is predicted. Seconds and bytes; None is '
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import isfinite
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,17 +27,15 @@ from busfare.answers.report import (
     path_name,
     unit_of,
 )
-from busfare.answers.units import FEWEST, differ, sampled
+from busfare.answers.units import FEWEST, SAME, batched, difference, shifted
 from busfare.errors import InputError
 from busfare.statements import Figure, Words, statement
 from busfare.trace import Trace
 from busfare.trace import totals as account
-from busfare.trace.units import Units, parts_of, shared_units
+from busfare.trace.units import STRAY, Units, parts_of, shared_units
 
 #: A part is worth a word from this share of the change on, and from that of the run.
 OF_CHANGE, OF_RUN = 0.05, 0.01
-#: A smaller share of the run does not show in three digits.
-SAME = 0.0005
 MOST_NAMES = 200
 #: Two recordings of one program have most of their kernels' time in kernels of the same names.
 IN_COMMON = 0.5
@@ -51,9 +50,15 @@ ByName = Mapping[str, Mapping[str, Any]]
 def diff_traces(before: Trace, after: Trace, reports: tuple[Report, Report]) -> Diff:
     """What changed from one run to the other, whose `reports` these are."""
     kernels = _rows(lambda trace: _named(account.top_kernels(trace, MOST_NAMES)), before, after)
+    shared = shared_units(before, after)
     units = [
-        _unit_changed(unit_of(old), unit_of(new), _parts((before, after), (old, new)))
-        for old, new in shared_units(before, after)
+        _unit_changed(
+            unit_of(before, old),
+            unit_of(after, new),
+            _parts((before, after), (old, new), len(shared)),
+            len(shared),
+        )
+        for old, new in shared
     ]
     made = _diff(*reports, kernels, units)
     took = (pl.col("end_ns") - pl.col("start_ns")).sum() * NS
@@ -81,9 +86,13 @@ def diff(before: Report, after: Report) -> Diff:
     kernels = _rows(
         lambda report: {row.name or "?": asdict(row) for row in report.top_kernels}, before, after
     )
-    theirs = {(unit.device, unit.name): unit for unit in reversed(after.units)}
-    pairs = [(old, theirs.get((old.device, old.name))) for old in before.units]
-    units = [_unit_changed(old, new, []) for old, new in pairs if new is not None]
+    pairs = [
+        (old, new)
+        for old in before.units
+        for new in after.units
+        if old.device == new.device and not {*old.names}.isdisjoint(new.names)
+    ]
+    units = [_unit_changed(*pair, [], len(pairs)) for pair in pairs]
     made = _diff(before, after, kernels, units)
     for kernel in kernels:  # of one of them alone: it may be in the other, further down
         if None in (kernel.before_seconds, kernel.after_seconds):
@@ -190,29 +199,39 @@ def _doubts(*reports: Report) -> list[Words]:
     return doubts
 
 
-def _unit_changed(before: Unit, after: Unit, parts: list[Changed]) -> UnitChanged:
+def _unit_changed(before: Unit, after: Unit, parts: list[Changed], runs: int) -> UnitChanged:
+    """How a unit changed, of `runs` that are judged together."""
+    change = difference(before.batches, after.batches, runs)
+    old, new = before.seconds, after.seconds
+    if change is not None and change.figure != "median":
+        old, new = change.before, change.after
     return UnitChanged(
         name=before.name,
         device=before.device,
         count_before=before.count,
         count_after=after.count,
-        seconds_before=before.seconds,
-        seconds_after=after.seconds,
-        change_percent=100 * (after.seconds / before.seconds - 1) if before.seconds else None,
-        real=differ(before.samples_seconds, after.samples_seconds),
+        operations_before=before.operations,
+        operations_after=after.operations,
+        figure=change and change.figure,
+        seconds_before=old,
+        seconds_after=new,
+        change_percent=100 * (new / old - 1) if old else None,
+        visible_percent=100 * change.visible if change and isfinite(change.visible) else None,
+        real=change and (change.real or shifted(before.batches, after.batches)),
         parts=parts,
     )
 
 
-def _parts(traces: tuple[Trace, Trace], pair: tuple[Units, Units]) -> list[Changed]:
+def _parts(traces: tuple[Trace, Trace], pair: tuple[Units, Units], runs: int) -> list[Changed]:
     """Kernels, transfers and idle time of a unit, if they changed by more than those of one run vary."""
     before, after = (parts_of(*run) for run in zip(traces, pair, strict=True))
     least, changed = SAME * float(np.median(pair[0].periods)), []
     for name, old in before.items():
-        was, now = float(np.median(old)), float(np.median(after[name]))
         step = min(_step(old), _step(after[name]))
-        if abs(now - was) > max(least, step) and differ(sampled(old), sampled(after[name])):
-            changed.append(Changed(what=name, before_seconds=was * NS, after_seconds=now * NS))
+        unseen = max(least, step + 0.5) * NS  # between two whole nanoseconds
+        change = difference(batched(old * NS), batched(after[name] * NS), runs, unseen)
+        if change and change.real:
+            changed.append(Changed(what=name, before_seconds=change.before, after_seconds=change.after))
     return changed
 
 
@@ -257,6 +276,7 @@ def _why(run: Changed, parts: list[Changed]) -> list[Words]:
 
 def _of_unit(unit: UnitChanged) -> list[Words]:
     """How much a unit of work changed, and which parts of it did."""
+    figure = unit.figure or "median"
     judged = "few" if unit.real is None else "real" if unit.real else "same"
     where = statement("diff.on-gpu", device=unit.device) if unit.device is not None else ""
     figures = {
@@ -264,8 +284,14 @@ def _of_unit(unit: UnitChanged) -> list[Words]:
         "after": unit.seconds_after,
         "part": (unit.change_percent or 0.0) / 100,
         "least": FEWEST + 1,
+        "by": statement(f"diff.by-{figure}"),
     }
     lines = [statement(f"diff.unit-{judged}", name=unit.name, where=where, **figures)]
+    if unit.real is False and unit.visible_percent is not None:
+        lines.append(statement("diff.unit-visible", part=unit.visible_percent / 100))
+    held = unit.operations_before or 0, unit.operations_after or 0
+    if abs(held[1] - held[0]) > STRAY * max(held):
+        lines.append(statement("diff.unit-operations", before=held[0], after=held[1]))
     changed = tuple(
         statement("diff.part", part=part.what, seconds=part.change_seconds) for part in unit.parts
     )

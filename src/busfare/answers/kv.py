@@ -235,7 +235,7 @@ class _Cache:
         if prefill is None:
             result.reason = reason
         elif result.break_even_tokens is None:
-            result.reason = f"computing is faster at {questions.MOST_PROMPT:,} tokens"
+            result.reason = statement("no-answer.computing-faster", tokens=questions.MOST_PROMPT)
         if prefill and prefill.rung and math.isfinite(prefill.low + prefill.high):
             low, high = (_even(self.worth(best.layout, end)) for end in (prefill.high, prefill.low))
             result.break_even_between = low, high
@@ -285,7 +285,7 @@ def _recompute(prefill: Prefill, tokens: int) -> Recompute:
     seconds = prefill.seconds(tokens)
     if prefill.rung is None:
         if tokens in [length for length, _ in prefill.points]:
-            return Recompute(by="given", seconds=seconds, reason="as given")
-        return Recompute(by="extended", seconds=seconds, reason="from times given at other lengths")
+            return Recompute(by="given", seconds=seconds, reason=statement("no-range.given"))
+        return Recompute(by="extended", seconds=seconds, reason=statement("no-range.given-elsewhere"))
     between = seconds_between(seconds * prefill.low, seconds * prefill.high, prefill.rung)
     return Recompute(by="model", seconds=seconds, **between)

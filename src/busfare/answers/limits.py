@@ -63,7 +63,7 @@ def _unit_growth(result: Result) -> float:
     units = report.baseline.units if report.baseline else []
     judged = [unit for unit in units if unit.real is not None]
     if not judged:
-        why = "too few units of work" if units else "the baseline has no unit of this name; use busfare diff"
+        why = "too few units of work" if units else f"the baseline shares no unit of work with it; {COMPARE}"
         raise InputError(f"{report.trace.path}: `fail_if` iteration > +VALUE%: {why}")
     return max((unit.change_percent or 0.0) / 100 if unit.real else 0.0 for unit in judged)
 
@@ -83,6 +83,7 @@ LIMITED = {
     "count": Limited(lambda r: r.transfers.count, counted=True),
     "findings": Limited(lambda r: len(r.findings), counted=True),
 }
+COMPARE = "compare the two traces with busfare diff"
 COMPARISONS = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
 PERCENT = re.compile(r"([+-]?\d{1,9}(?:\.\d+)?)\s*%")
 FORM = re.compile(r"\s*([a-z-]+)\s*(>=|<=|>|<)\s*(\S.*?)\s*")
@@ -125,14 +126,32 @@ def parse_limit(text: str) -> Limit:
     raise InputError(f"`fail_if` {text[:60]!r}: {name!r} cannot have this limit{hint}")
 
 
-def _refuse_unlike(result: Result, text: str) -> None:
-    """Raises InputError where a report and its baseline hold different amounts of work: sums are then not comparable."""
-    if isinstance(result, Report) and result.baseline and result.baseline.comparable == "units":
-        unit = result.baseline.unit
-        raise InputError(
-            f"{result.trace.path}: `fail_if` {text!r}: the baseline holds {unit.count_before} units of work and this trace "
-            f"{unit.count_after}; use 'iteration > +5%', which compares one unit, or record the same number"
+def _refuse_unlike(result: Result, text: str, baseline: Report) -> None:
+    """Raises InputError where a report and its baseline hold different amounts of work: sums are then not comparable. Where
+    they share no unit of work, that is not known if either has one; and they do if all kernels run several times as often.
+    """
+    if not isinstance(result, Report) or not result.baseline:
+        return
+    unit, why = result.baseline.unit, ""
+    if result.baseline.comparable == "units":
+        why = (
+            f"the baseline holds {unit.count_before} units of work and this trace {unit.count_after}; use 'iteration > "
+            "+5%', which compares one unit, or record the same number"
         )
+    elif result.baseline.comparable == "unknown":
+        if result.units or baseline.units:
+            why = f"the baseline and this trace share no unit of work, of which each may hold another number; {COMPARE}"
+        elif (factor := _times_as_often(baseline, result)) != 1:
+            why = f"every kernel runs {factor:.3g} times as often as in the baseline; {COMPARE}"
+    if why:
+        raise InputError(f"{result.trace.path}: `fail_if` {text!r}: {why}")
+
+
+def _times_as_often(before: Report, after: Report) -> float:
+    """By which factor all kernels of a report, of which it shares some, are launched more often; 1 where there is none."""
+    counts = {kernel.name: kernel.count for kernel in before.top_kernels}
+    factors = {row.count / counts[row.name] for row in after.top_kernels if row.name in counts}
+    return factors.pop() if len(factors) == 1 else 1.0
 
 
 def check(result: Result, limits: Sequence[Limit], baseline: Report | None = None) -> None:
@@ -148,7 +167,7 @@ def check(result: Result, limits: Sequence[Limit], baseline: Report | None = Non
     for text, of, compare, limit, unit, grows in limits:
         value = _unit_growth(result) if grows and of is _unit else of(result)
         if grows and baseline and of is not _unit:
-            _refuse_unlike(result, text)
+            _refuse_unlike(result, text, baseline)
             old = of(baseline)
             value = value / old - 1 if old else math.copysign(math.inf, value) if value else 0.0
         if compare(value, limit):

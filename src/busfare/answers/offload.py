@@ -252,7 +252,7 @@ class _Planned:
         if on_cpu is None:
             return None, statement("plan.no-cpu-time")
         if first == len(self.layers):
-            return None, "all layers are resident"
+            return None, statement("no-answer.all-resident")
 
         def elsewhere(tokens: float) -> float:
             return sum(question.layers(tokens).seconds[:first]) + sum(on_cpu(tokens)[first:])
@@ -264,7 +264,7 @@ class _Planned:
         if not self.question.varies:
             return None, statement("plan.no-time-by-tokens")
         if self.copies(self.question.tokens) <= 0:
-            return None, "nothing is streamed"
+            return None, statement("no-answer.nothing-streamed")
         first = self.schedule.resident
         return break_even(self.copies, lambda tokens: sum(self.question.layers(tokens).seconds[first:]))
 

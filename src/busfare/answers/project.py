@@ -52,10 +52,7 @@ __all__ = [
 NS = 1e-9
 #: More than this part of the GPU's time is most of it.
 MOST = 0.5
-MOSTLY_GRAPHS = (
-    "most of the GPU's time is in CUDA graphs that were recorded as a whole, and that time cannot be predicted; record the "
-    "nodes of the graphs (with Nsight Systems: --cuda-graph-trace=node)"
-)
+MOSTLY_GRAPHS = statement("no-range.mostly-graphs")
 #: A predicted time and the ends of its range.
 ENDS = ["predicted_seconds", "low_seconds", "high_seconds"]
 PATH = ["direction", "source_memory", "destination_memory"]

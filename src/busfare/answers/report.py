@@ -5,7 +5,7 @@ Seconds, bytes, bytes per second; None is 'not known'.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -17,7 +17,7 @@ from busfare import advise
 from busfare.advise import Finding, RangedFinding, ranged
 from busfare.advise.search import REPLAYED_ROWS
 from busfare.answers.project import PathCompared, PathThere
-from busfare.answers.units import sampled
+from busfare.answers.units import Batches, batched
 from busfare.answers.what_if import RecordingCost, without_recorder
 from busfare.errors import InputError
 from busfare.jobs.communication import Clock, Collective, Communication, RankTimes, communication
@@ -32,7 +32,7 @@ from busfare.trace import totals as account
 from busfare.trace.columns import in_background
 from busfare.trace.omissions import INCOMPLETE
 from busfare.trace.totals import Counted, Gap, Totals
-from busfare.trace.units import LEAST, Units, units_of
+from busfare.trace.units import LEAST, Units, operations_of, units_of
 
 MOST_ROWS, MOST_GAPS = 10, 5
 TOGETHER = ("collectives", "ranks", "straggler", "clocks")
@@ -130,11 +130,15 @@ class UnitOf(Struct, kw_only=True):
 
 
 class Unit(UnitOf, kw_only=True):
-    """`seconds`: the median from the start of a unit to the next; `samples_seconds`: of units in order of time."""
+    """`names`: of its range, or of operations that come once a unit; `operations`: how many most units hold; `seconds`: the
+    median from the start of a unit to the next.
+    """
 
+    names: list[str]
     count: int
+    operations: int
     seconds: float
-    samples_seconds: list[float]
+    batches: Batches
 
 
 class Changed(Struct, kw_only=True):
@@ -154,15 +158,21 @@ class Changed(Struct, kw_only=True):
 
 
 class UnitChanged(UnitOf, kw_only=True):
-    """`real`: whether the change is larger than the variation within one run, None where units are too few to tell. All None
-    with a `reason` where both share no unit. `parts`: those of kernels, transfers and GPU idle whose change is real.
+    """`real`: whether the change is larger than the variation within one run, None where units are too few to tell; by the
+    `figure` of units that changed, of which the seconds are. `visible_percent`: smaller changes cannot be told from that
+    variation. `operations_before`: of most units. All None with a `reason` where both share no unit. `parts`: those of
+    kernels, transfers and GPU idle whose change is real.
     """
 
     count_before: int | None = None
     count_after: int | None = None
+    operations_before: int | None = None
+    operations_after: int | None = None
+    figure: Literal["mean", "median", "low"] | None = None
     seconds_before: float | None = None
     seconds_after: float | None = None
     change_percent: float | None = None
+    visible_percent: float | None = None
     real: bool | None = None
     parts: list[Changed] = field(default_factory=list)
     reason: Words | UnsetType = UNSET
@@ -248,12 +258,18 @@ def summarise(trace: Trace, node: Node | None = None, unrecorded_seconds: float 
     return examine(trace, node, unrecorded_seconds).report
 
 
-def examine(trace: Trace, node: Node | None = None, unrecorded_seconds: float | None = None) -> Examined:
+def examine(
+    trace: Trace,
+    node: Node | None = None,
+    unrecorded_seconds: float | None = None,
+    repeated: Mapping[str, Any] | None = None,
+) -> Examined:
     """Everything that `report` says of `trace`.
 
     `node` is where it was recorded. Without it the catalogue's node with the GPU that the trace names is taken, and said to
     be a guess. With `unrecorded_seconds`, how long the run takes when it is not recorded, gains and the critical path are
-    those of the run without its recorder. Raises InputError where the run cannot be replayed for that.
+    those of the run without its recorder. `repeated` as of `ranged`. Raises InputError where the run cannot be
+    replayed for that.
     """
     guessed = node is None
     node = node or advise.guess_node(trace)
@@ -285,7 +301,7 @@ def examine(trace: Trace, node: Node | None = None, unrecorded_seconds: float | 
         top_kernels=rows_of(TopKernel, account.top_kernels(trace, MOST_ROWS)),
         top_copies=rows_of(TopCopy, copies.with_columns(pl.col("start_seconds") * NS)),
         idle_gaps=account.idle_gaps(trace, MOST_GAPS),
-        units=[unit_of(units) for units in units_of(trace, LEAST)],
+        units=[unit_of(trace, units) for units in units_of(trace, LEAST)],
         recording_cost=cost,
         critical_path=path,
         findings=[],  # which are looked for beside all this
@@ -293,19 +309,23 @@ def examine(trace: Trace, node: Node | None = None, unrecorded_seconds: float | 
         omissions=[*trace.omissions, *(run.omissions if run is not None else [])],
     )
     made = findings()
-    report.findings = [ranged(finding, unrecorded_seconds) for finding in made]
+    report.findings = [
+        ranged(finding, {"unrecorded": unrecorded_seconds} | dict(repeated or {})) for finding in made
+    ]
     return Examined(report, as_recorded, made)
 
 
-def unit_of(units: Units) -> Unit:
+def unit_of(trace: Trace, units: Units) -> Unit:
     """The unit of work as a result has it."""
     periods = units.periods * NS
     return Unit(
         name=units.name,
         device=units.device,
+        names=[units.name, *(name for name in units.names if name != units.name)],
         count=len(units.starts),
+        operations=operations_of(trace, units),
         seconds=float(np.median(periods)),
-        samples_seconds=sampled(periods),
+        batches=batched(periods),
     )
 
 

@@ -2,53 +2,122 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from math import erfc, sqrt
+from statistics import NormalDist
+from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from msgspec import Struct
+from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["FEWEST", "differ", "sampled"]
+__all__ = ["FEWEST", "SAME", "Batches", "Difference", "batched", "difference", "shifted"]
 
-#: Fewer periods do not show how much they vary.
+#: Fewer units do not show how much they vary.
 FEWEST = 5
-#: Periods are compared in consecutive parts of a run, with this many samples each.
-PARTS, OF_PART = 5, 8
-#: One comparison in a hundred of like runs may pass the rank test.
-CHANCE = 0.01
+#: Consecutive batches of a run: clocks and other programs change within a run, and the batches vary as much.
+BATCHES = 5
+#: So many units to a batch show how it drifts; of runs with fewer, the units themselves are compared, too.
+OF_BATCH = 8
+#: A smaller share does not show in three digits.
+SAME = 0.0005
+#: Of a hundred pairs of like runs one may differ in any of its quantities: the unit, its kernels, transfers and idle time.
+CHANCE, QUANTITIES = 0.01, 4
 
 
-def sampled(seconds: ArrayLike) -> list[float]:
-    """At most PARTS · OF_PART samples of what units took: medians of those that follow each other."""
-    every = np.asarray(seconds)
-    pieces = np.array_split(every, min(len(every), PARTS * OF_PART))
-    return [float(np.median(piece)) for piece in pieces]
-
-
-def differ(before: Sequence[float], after: Sequence[float]) -> bool | None:
-    """Whether samples of two runs differ by more than those of one run do; None where there are too few to tell.
-
-    Two things must hold. A rank test finds that they differ [Mann and Whitney 1947, normal approximation with ties]. And
-    their medians differ by more than the medians of parts of either run: clocks and other programs change within a run, and
-    a rank test alone would report them as a change of the program.
+class Batches(Struct):
+    """Figures of consecutive batches of units, in order of time, s: a slowdown of some units moves the mean, one of most the
+    median, and one of all the first decile, which other programs disturb least. `unit_seconds`: each unit of a run of few.
     """
-    if min(len(before), len(after)) < FEWEST:
+
+    mean_seconds: list[float]
+    median_seconds: list[float]
+    low_seconds: list[float]
+    unit_seconds: list[float] = []
+
+
+FIGURES: dict[Literal["mean", "median", "low"], Callable[[NDArray[np.float64]], np.floating]] = {
+    "mean": np.mean,
+    "median": np.median,
+    "low": lambda batch: np.quantile(batch, 0.1),
+}
+
+
+class Difference(NamedTuple):
+    """`before`, `after`: the mean of the batches by `figure`, s; `real`: whether they differ by more than batches vary;
+    `visible`: the least part of `before` by which units would have to differ for that.
+    """
+
+    figure: Literal["mean", "median", "low"]
+    before: float
+    after: float
+    real: bool
+    visible: float
+
+
+def batched(seconds: ArrayLike) -> Batches:
+    """At most BATCHES batches of what units took, s."""
+    every = np.asarray(seconds, np.float64)
+    batches = np.array_split(every, min(len(every), BATCHES))
+    mean, median, low = ([float(figure(batch)) for batch in batches] for figure in FIGURES.values())
+    return Batches(mean, median, low, every.tolist() if len(every) < BATCHES * OF_BATCH else [])
+
+
+def difference(before: Batches, after: Batches, runs: int = 1, unseen: float = 0.0) -> Difference | None:
+    """How units of two runs differ, by the first figure that does; None where there are too few to tell.
+
+    By Welch's t interval of the difference between the means of batches [Welch 1947; batch means: Law, Simulation modeling
+    and analysis, §9.5.3], at a level that holds for all figures and quantities of `runs` pairs together [Bonferroni].
+    Differences up to `unseen`, s, are none: those of a step of the clock, for one.
+    """
+    if min(len(before.mean_seconds), len(after.mean_seconds)) < FEWEST:
         return None
-    distance = abs(float(np.median(after)) - float(np.median(before)))
-    return distance > max(_drift(before), _drift(after)) and _chance(before, after) < CHANCE
+    level = CHANCE / (QUANTITIES * len(FIGURES) * runs)
+    every = []
+    for figure in FIGURES:
+        old, new = (np.asarray(getattr(run, f"{figure}_seconds")) for run in (before, after))
+        was, now = float(old.mean()), float(new.mean())
+        least = max(_half_interval(old, new, level), SAME * was, unseen)
+        every.append(Difference(figure, was, now, abs(now - was) > least, least / was if was else np.inf))
+    chosen = next((row for row in every if row.real), every[1])
+    return chosen._replace(visible=min(row.visible for row in every))
 
 
-def _drift(samples: Sequence[float]) -> float:
-    """How much the medians of the parts vary; 0 where there are too few samples for parts."""
-    parts = np.array_split(np.asarray(samples), max(1, min(PARTS, len(samples) // OF_PART)))
-    return float(np.ptp([np.median(part) for part in parts]))
-
-
-def _chance(before: Sequence[float], after: Sequence[float]) -> float:
-    """The p-value: how likely samples of one distribution have ranks that differ as much as these."""
-    n, m = len(before), len(after)
-    _, place, ties = np.unique(np.concatenate([before, after]), return_inverse=True, return_counts=True)
+def shifted(before: Batches, after: Batches) -> bool:
+    """Whether units of two runs, of few units each, have unlike ranks [Mann and Whitney 1947, normal approximation with
+    ties], and medians that differ by more than those of parts of either run.
+    """
+    old, new = np.asarray(before.unit_seconds), np.asarray(after.unit_seconds)
+    n, m = len(old), len(new)
+    if min(n, m) < FEWEST:
+        return False
+    _, place, ties = np.unique(np.concatenate([old, new]), return_inverse=True, return_counts=True)
     rank = (np.cumsum(ties) - (ties - 1) / 2)[place]
     u = rank[:n].sum() - n * (n + 1) / 2
     spread = sqrt(n * m / 12 * (n + m + 1 - (ties**3 - ties).sum() / ((n + m) * (n + m - 1))))
-    return erfc(abs(u - n * m / 2) / (spread * sqrt(2))) if spread else 1.0
+    chance = erfc(abs(u - n * m / 2) / (spread * sqrt(2))) if spread else 1.0
+    parts = [np.array_split(run, max(1, len(run) // OF_BATCH)) for run in (old, new)]
+    drift = max(np.ptp([np.median(part) for part in of_run]) for of_run in parts)
+    return bool(chance < CHANCE and abs(np.median(new) - np.median(old)) > drift)
+
+
+def _half_interval(old: NDArray[np.float64], new: NDArray[np.float64], level: float) -> float:
+    """Half of Welch's t interval of the difference of two means."""
+    parts = [float(batch.var(ddof=1)) / len(batch) for batch in (old, new)]
+    variance = sum(parts)
+    if not variance:
+        return 0.0
+    freedom = variance**2 / sum(part**2 / (len(run) - 1) for part, run in zip(parts, (old, new), strict=True))
+    return _quantile(1 - level / 2, freedom) * sqrt(variance)
+
+
+def _quantile(probability: float, freedom: float) -> float:
+    """Of Student's t distribution, from that of the normal one [Abramowitz and Stegun 1964, 26.7.5]."""
+    x = NormalDist().inv_cdf(probability)
+    terms = (
+        (x**3 + x) / 4,
+        (5 * x**5 + 16 * x**3 + 3 * x) / 96,
+        (3 * x**7 + 19 * x**5 + 17 * x**3 - 15 * x) / 384,
+        (79 * x**9 + 776 * x**7 + 1482 * x**5 - 1920 * x**3 - 945 * x) / 92160,
+    )
+    return x + sum(term / freedom**power for power, term in enumerate(terms, 1))

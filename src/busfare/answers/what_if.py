@@ -24,7 +24,7 @@ from busfare.nodes import Node
 from busfare.statements import Words, statement
 from busfare.timeline import PathPart, Played, Timeline, critical_path_shares, play, set_by, timeline
 from busfare.timeline.changes import Applied, Change, Setting, apply_all
-from busfare.timeline.changes.overlap import loading_seconds
+from busfare.timeline.changes.pinning import loading_seconds
 from busfare.timeline.engine import Unrecorded, unrecorded
 from busfare.trace import Omission, Trace
 
@@ -125,7 +125,9 @@ def answer_what_if(
             if change.node is not None and setting.recorded_on is not None:
                 ends += _between(change, played, run, setting, setting.recorded_on, change.node)
         if any(change.kind == "pin" for change in some):
-            ends.append(max(0.0, min(*ends, played.makespan_seconds) - loading_seconds(trace)))
+            less, more = applied.cost_error
+            ends.append(max(0.0, min(*ends, played.makespan_seconds) - loading_seconds(trace) - less))
+            ends.append(max(*ends, played.makespan_seconds) + more)
         result = _ranged(title, applied, seconds, played, ends)
         moves = any(map(keeps_graphs, changes)) and any(change.node is not None for change in some)
         opaque = run.opaque_share if moves else 0.0
@@ -198,7 +200,7 @@ def answer_job_what_if(
             if len(unchanged.timelines) < len(state.timelines) <= min(most, gpus):
                 factors = range_of("more-ranks", set_by(critical_path_shares(played.timeline)), "datasheet")
             else:
-                reason = f"no job was measured on more than {MEASURED_MORE} times the GPUs of one host"
+                reason = statement("no-range.more-ranks", times=MEASURED_MORE)
             ends = [*ends, *(end * played.makespan_seconds for end in factors)] if factors else []
         return _ranged(title, state, run, played, ends, reason), played
 
@@ -265,9 +267,13 @@ def _answered(
 def _after(
     played: Played, run: float, figures: str, what: str = "change", touched: float | None = None
 ) -> list[float]:
-    """The least and the most seconds of a run that took `run`, after changes (`cost.ranges.gain_range`)."""
-    low, high = gain_range(run - played.makespan_seconds, run, figures, what, touched)
-    return [run - high, run - low]
+    """The least and the most seconds of a run that took `run`, after changes (`cost.ranges.gain_range`): no longer than it
+    was and no shorter than without what was `touched`, unless the prediction itself is.
+    """
+    gain = run - played.makespan_seconds
+    low, high = gain_range(gain, run, figures, what, touched)
+    least, most = min(gain, 0.0), max(gain, run if touched is None else touched)
+    return [run - min(high, most), run - max(low, least)]
 
 
 def _ranged(

@@ -100,6 +100,12 @@ class Report(Part):
         if self.of_job and self.unrecorded:
             raise InputError("`unrecorded` is the time of one run: give it with one trace")
 
+    def repeated(self) -> dict[str, Any]:
+        """What a command repeats that shows the gain of a finding, by field."""
+        return {
+            name: value for name, value in self.given().items() if name in WhatIf.names() & Report.names()
+        }
+
     @property
     def of_job(self) -> bool:
         """Whether it says how traces are read: then even one trace is a job."""

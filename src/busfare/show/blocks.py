@@ -4,6 +4,7 @@ about gains and ranges.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -130,7 +131,7 @@ def _gain_notes(
         listed = " and ".join(filter(None, (", ".join(places[:-1]), places[-1])))
         sentences.append(f"Affects the same operations as {listed}: the gains do not add up.")
     if what_if:
-        command = f"See `busfare what-if TRACE {' '.join(what_if)}`."
+        command = f"See `busfare what-if TRACE {shlex.join(what_if)}`."
         sentences.append(f"Assumptions: {'; '.join(rests_on)}. {command}" if rests_on else command)
     return sentences
 

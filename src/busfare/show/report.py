@@ -8,7 +8,7 @@ from functools import partial
 
 from busfare.advise import RangedFinding
 from busfare.advise.amounts import count, percent, several, size, time
-from busfare.answers.report import Changed, Diff, Report, path_name
+from busfare.answers.report import Changed, Diff, Report, Unit, path_name
 from busfare.show.blocks import (
     LEAST_DRAWN,
     PATH_NOTE,
@@ -138,7 +138,17 @@ def _summary(result: Report) -> Table:
         f"exposed: no kernel {'computes' if result.communication.count else 'runs'} beside them."
     )
     columns = words("recorded") + numbers("count", "bytes", "time", "of the run", "exposed")
-    return Table(columns, rows, notes=[sentence] if moved.count else [])
+    return Table(columns, rows, notes=[*([sentence] if moved.count else []), *_units(result.units)])
+
+
+def _units(units: Sequence[Unit]) -> list[str]:
+    """The unit of work, of several GPUs that where it takes longest, in a line."""
+    if not units:
+        return []
+    unit = max(units, key=lambda unit: unit.seconds)
+    where = statement("diff.on-gpu", device=unit.device) if len(units) > 1 else ""
+    figures = {"count": unit.count, "seconds": unit.seconds, "operations": unit.operations}
+    return [text(statement("common.unit-of-work", name=unit.name, where=where, **figures))]
 
 
 def _gpus(result: Report) -> list[Table]:

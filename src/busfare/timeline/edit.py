@@ -83,13 +83,14 @@ class Setting:
 class Applied:
     """A timeline after a change, the operations or calls that it touched, and what it rests on.
 
-    `touched`: when, as recorded, something that it touched was under way; None: maybe all the time.
+    `touched`: when, as recorded, that was under way; None: maybe always. `cost_error`: s that it may cost less, and more.
     """
 
     timeline: Timeline
     scope: Scope = field(default_factory=Scope)
     rests_on: list[Words] = field(default_factory=list)
     touched: Union | None = None
+    cost_error: tuple[float, float] = (0.0, 0.0)
 
     @property
     def count(self) -> int:
@@ -110,7 +111,8 @@ class Applied:
         """A `later` change of the timeline of this one, with what both touched and rest on."""
         rests_on = list(dict.fromkeys([*self.rests_on, *later.rests_on]))
         touched = either(self.touched, later.touched if later.count else NOTHING)
-        return Applied(later.timeline, self.scope.joined(later.scope), rests_on, touched)
+        scope, error = self.scope.joined(later.scope), max(self.cost_error, later.cost_error)
+        return Applied(later.timeline, scope, rests_on, touched, error)
 
 
 @dataclass(frozen=True)

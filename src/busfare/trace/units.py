@@ -15,7 +15,7 @@ from busfare.trace.lanes import Times
 from busfare.trace.model import Trace
 from busfare.trace.sites import PLACE
 
-__all__ = ["LEAST", "NUMBER", "Units", "parts_of", "shared_units", "units_of"]
+__all__ = ["LEAST", "NUMBER", "STRAY", "Units", "operations_of", "parts_of", "shared_units", "units_of"]
 
 #: Fewer units say nothing of how far units of one run differ.
 LEAST = 6
@@ -27,6 +27,8 @@ STRAY = 0.05
 COVERED = 0.6
 #: The ends of a trace may cut off so many units of one name more than of another.
 ENDS = 1.5
+#: So many operations that come once a unit are kept: a unit keeps its identity where some of them are renamed.
+MOST_NAMES = 8
 #: What repeats is looked for among so many operations of a GPU; of more, the likeliest alone is followed to the end.
 LOOKED_AT = 1 << 16
 #: Operations that are told apart by their names; others are by direction and bytes, and called so.
@@ -44,7 +46,7 @@ class Units:
 
     `device` and `process`: whose operations repeat; both None of ranges, which are the host's. `starts`: ns, shape (units,).
     `regular`: of all but the last unit, whether it holds as many operations as most do; shape (units - 1,). `share`: the
-    part of the trace's time that regular units take.
+    part of the trace's time that regular units take. `names`: of operations that come once in each unit, at most MOST_NAMES.
     """
 
     name: str
@@ -53,6 +55,7 @@ class Units:
     starts: Times
     regular: NDArray[np.bool_]
     share: float
+    names: tuple[str, ...] = ()
 
     @property
     def periods(self) -> Times:
@@ -144,6 +147,12 @@ def parts_of(trace: Trace, units: Units) -> dict[str, Times]:
     return {name: part[units.regular] for name, part in parts.items()}
 
 
+def operations_of(trace: Trace, units: Units) -> int:
+    """How many operations of its GPU, or of all, most units hold."""
+    starts = trace.lanes.starts[trace.lanes.rows(units.operations)]
+    return int(np.median(np.diff(np.searchsorted(starts, units.starts))[units.regular]))
+
+
 def _ranges(trace: Trace, whole: int) -> Iterator[Units]:
     """Ranges of one thread that follow each other, with names that are alike but for a number at the end."""
     name = pl.col("name").cast(pl.String)
@@ -166,6 +175,14 @@ def _sequences(trace: Trace, process: int | None, device: int | None) -> list[Un
     every = np.split(order, np.searchsorted(token[order], range(1, len(names))))
 
     def units(name: str, places: NDArray[np.int64], span: float) -> Units:
+        every = between(name, places, span)
+        first = places[np.append(True, np.diff(places) > 1)]
+        if every.share >= COVERED or len(first) < REPEATED:
+            return every
+        # What is launched several times in succession begins a unit once.
+        return max(every, between(name, first, span), key=lambda units: units.share)
+
+    def between(name: str, places: NDArray[np.int64], span: float) -> Units:
         lengths = np.diff(places)
         regular = np.abs(lengths - np.median(lengths)) <= STRAY * np.median(lengths)
         share = float(np.diff(starts[places])[regular].sum() / span)
@@ -181,14 +198,19 @@ def _sequences(trace: Trace, process: int | None, device: int | None) -> list[Un
     candidates.sort(key=lambda pair: -pair[0].share)
     if candidates:
         # What comes once a unit covers as much, but for the ends: their order must not hang on where a recording begins.
-        best, count = candidates[0][0].share, len(candidates[0][1])
-        alike = {
-            pair[0].name
-            for pair in candidates
-            if pair[0].share >= best * (1 - ENDS / count) and abs(len(pair[1]) - count) <= 1
-        }
+        best, count = candidates[0][0].share, len(candidates[0][0].starts)
         candidates.sort(key=lambda pair: (pair[0].name.startswith(SIZED), pair[0].name))
+        alike = [
+            units.name
+            for units, _ in candidates
+            if units.share >= best * (1 - ENDS / count) and abs(len(units.starts) - count) <= 1
+        ]
         candidates.sort(key=lambda pair: 0.0 if pair[0].name in alike else best - pair[0].share)
+        gpu = replace(gpu, names=tuple(alike[:MOST_NAMES]))
+        candidates = [
+            (replace(units, names=gpu.names) if units.name in alike else units, places)
+            for units, places in candidates
+        ]
     if len(rows) <= LOOKED_AT or not candidates:
         return [units for units, _ in candidates]
     likeliest, places = candidates[0]

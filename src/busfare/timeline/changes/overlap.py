@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from busfare.statements import statement
 from busfare.timeline.build.work import ENGINE_BYTES, OFF_NS, before_in
 from busfare.timeline.changes.fewer_copies import returned_copies
+from busfare.timeline.changes.pinning import loading_seconds, pinning_of
 from busfare.timeline.edit import (
     ASYNC_COPY,
     COPY_CALL_NS,
@@ -48,11 +49,10 @@ from busfare.timeline.model import (
     operations_touched,
     pageable,
 )
-from busfare.trace import Trace
 from busfare.trace.words import PREFETCH, WAITS_FOR_EVENT, Names
 
 __all__ = [
-    "are_pipelines", "chunks", "loading_seconds", "pin", "streams", "timing_waits", "without_synchronisations",
+    "are_pipelines", "chunks", "pin", "streams", "timing_waits", "without_synchronisations",
     "without_waiting",
 ]  # fmt: skip
 
@@ -66,8 +66,6 @@ MOST_KERNELS_A_CHUNK = 64
 #: A result of one number, as a flag, a count or a norm: the host decides by it what comes next.
 SCALAR_BYTES = 8
 ELAPSED_TIME = r"^(cuda|cu|hip)EventElapsedTime"
-#: What PyTorch calls the fetching of a batch from worker processes.
-LOADER = r"^enumerate\(DataLoader\)#_MultiProcessingDataLoaderIter"
 #: Calls that allocate, free or register memory.
 ALLOCATES = (
     r"^(cuda|hip)((Malloc|Free)(Host|Managed|Pitch|3D|(3D)?Array|MipmappedArray)?"
@@ -86,19 +84,16 @@ def pin(timeline: Timeline, setting: Setting, pattern: str = "") -> Applied:
     chosen = matching(timeline, pattern, chosen, "`pin`")
     if not chosen.any():
         return Applied(timeline)
-    rests_on = [statement("assumes.pinned-once")]
+    after, cost = _with_pinned(timeline, chosen, setting), None
+    if timeline.launched[chosen].all():
+        cost = pinning_of(timeline.operations.filter(pl.Series(chosen)), setting.recorded_on)
+    rests_on = [statement("assumes.pinned-once") if cost is None else cost.stated()]
     if loading := loading_seconds(timeline.trace):
         rests_on.append(statement("assumes.loader", seconds=loading))
-    return applied(timeline, _with_pinned(timeline, chosen, setting), chosen, *rests_on)
-
-
-def loading_seconds(trace: Trace) -> float:
-    """What it took the program to fetch batches from the worker processes of PyTorch's DataLoader, where it did not wait for
-    one: with `pin_memory=True` a thread of the loader does what it can of this. Longer fetches count as the median one.
-    """
-    ranges = trace.markers.filter(pl.col("name").cast(pl.String).str.contains(LOADER)).drop_nulls("end_ns")
-    took = (ranges["end_ns"] - ranges["start_ns"]).to_numpy() * 1e-9
-    return float(np.minimum(took, np.median(took)).sum()) if len(took) else 0.0
+    if cost is None:
+        return applied(timeline, after, chosen, *rests_on)
+    whole = applied(timeline, cost.before_calls(after, chosen), chosen, *rests_on)
+    return replace(whole, cost_error=(cost.seconds - cost.low, cost.high - cost.seconds))
 
 
 def _with_pinned(timeline: Timeline, chosen: Mask, setting: Setting) -> Timeline:
