@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "intervals.hpp"
+#include "numbering.hpp"
 #include "pairs.hpp"
 
 namespace nb = nanobind;
@@ -85,6 +86,31 @@ void rows_of_pairs(const Array<std::int32_t>& have_first, const Numbers& have_se
                {first.data(), second.data(), first.size()}, rows.data());
 }
 
+nb::object numbers_of_rows(
+    const nb::list& columns,
+    const nb::ndarray<std::uint32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>& number,
+    std::uint64_t most) {
+    std::vector<nb::ndarray<nb::ro, nb::ndim<1>, nb::c_contig, nb::device::cpu>> kept;
+    std::vector<WholeNumbers> plain;
+    for (const nb::handle column : columns) {
+        const auto& values = kept.emplace_back(
+            nb::cast<nb::ndarray<nb::ro, nb::ndim<1>, nb::c_contig, nb::device::cpu>>(column));
+        const auto code = static_cast<nb::dlpack::dtype_code>(values.dtype().code);
+        check(values.size() == number.size());
+        if (code == nb::dlpack::dtype_code::Float) throw std::invalid_argument("no whole numbers");
+        plain.push_back({values.data(), values.itemsize(), code == nb::dlpack::dtype_code::Int});
+    }
+    if (number.size() == 0 || number.size() >= std::numeric_limits<std::uint32_t>::max())
+        throw std::invalid_argument("no rows, or too many");
+    std::vector<std::int64_t> first;
+    bool numbered;
+    {
+        const nb::gil_scoped_release unlocked;
+        numbered = number_rows(plain, number.size(), most, number.data(), first);
+    }
+    return numbered ? given(std::move(first)) : nb::none();
+}
+
 }  // namespace
 
 NB_MODULE(_columns, module) {
@@ -98,4 +124,5 @@ NB_MODULE(_columns, module) {
                nb::arg("b_ends"));
     module.def("first_rows", &rows_of_pairs, nb::arg("have_first"), nb::arg("have_second"), nb::arg("first"),
                nb::arg("second"), nb::arg("rows"));
+    module.def("number_rows", &numbers_of_rows, nb::arg("columns"), nb::arg("number"), nb::arg("most"));
 }

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from busfare.errors import InputError
 from busfare.trace._columns import first_rows as find_pairs
+from busfare.trace._columns import number_rows
 
 Rows = NDArray[np.uint32]
 T = TypeVar("T")
@@ -34,6 +35,9 @@ def numbered(columns: Sequence[NDArray[Any]]) -> tuple[Rows, NDArray[np.int64]]:
     rows = len(columns[0])
     if not rows:
         return np.zeros(0, np.uint32), np.zeros(0, np.int64)
+    of = np.empty(rows, np.uint32)
+    if (first := number_rows([*columns], of, SMALL + rows)) is not None:
+        return of, first
     codes, span = _dense(columns[0])
     for column in columns[1:]:
         more, times = _dense(column)

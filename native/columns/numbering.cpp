@@ -1,0 +1,81 @@
+#include "numbering.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <memory>
+#include <new>
+
+namespace busfare {
+
+namespace {
+
+constexpr std::size_t kBlock = 4096;  // rows whose codes stay in the cache
+
+struct Free {
+    void operator()(std::uint32_t* table) const { std::free(table); }
+};
+
+// Calls `work` with the column's numbers as they are typed.
+template <typename Work>
+void typed(const WholeNumbers& column, Work&& work) {
+    const auto as = [&]<typename Signed, typename Unsigned>(Signed, Unsigned) {
+        if (column.is_signed)
+            work(static_cast<const Signed*>(column.values));
+        else
+            work(static_cast<const Unsigned*>(column.values));
+    };
+    switch (column.bytes) {
+        case 1:
+            return as(std::int8_t{}, std::uint8_t{});
+        case 2:
+            return as(std::int16_t{}, std::uint16_t{});
+        case 4:
+            return as(std::int32_t{}, std::uint32_t{});
+        default:
+            return as(std::int64_t{}, std::uint64_t{});
+    }
+}
+
+}  // namespace
+
+bool number_rows(std::span<const WholeNumbers> columns, std::size_t rows, std::uint64_t most,
+                 std::uint32_t* number, std::vector<std::int64_t>& first) {
+    std::vector<std::uint64_t> least(columns.size()), times(columns.size());
+    std::uint64_t span = 1;  // how many different rows there can be
+    for (std::size_t k = 0; k < columns.size(); ++k) {
+        typed(columns[k], [&](const auto* values) {
+            const auto [low, high] = std::minmax_element(values, values + rows);
+            least[k] = static_cast<std::uint64_t>(*low);
+            times[k] = static_cast<std::uint64_t>(*high) - least[k] + 1;  // 0: all of 64 bits
+        });
+        if (times[k] == 0 || times[k] > most / span) return false;
+        span *= times[k];
+    }
+    // The number of each code and 1; pages that no code lies in take no memory.
+    const std::unique_ptr<std::uint32_t, Free> table(
+        static_cast<std::uint32_t*>(std::calloc(span, sizeof(std::uint32_t))));
+    if (!table) throw std::bad_alloc();
+    std::array<std::uint64_t, kBlock> codes;
+    for (std::size_t begin = 0; begin < rows; begin += kBlock) {
+        const std::size_t count = std::min(kBlock, rows - begin);
+        std::fill_n(codes.begin(), count, 0);
+        for (std::size_t k = 0; k < columns.size(); ++k)
+            typed(columns[k], [&](const auto* values) {
+                for (std::size_t i = 0; i < count; ++i)
+                    codes[i] =
+                        codes[i] * times[k] + (static_cast<std::uint64_t>(values[begin + i]) - least[k]);
+            });
+        for (std::size_t i = 0; i < count; ++i) {
+            std::uint32_t& above = table.get()[codes[i]];
+            if (above == 0) {
+                first.push_back(static_cast<std::int64_t>(begin + i));
+                above = static_cast<std::uint32_t>(first.size());
+            }
+            number[begin + i] = above - 1;
+        }
+    }
+    return true;
+}
+
+}  // namespace busfare
