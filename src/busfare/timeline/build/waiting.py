@@ -99,7 +99,9 @@ def _pairs(calls: pl.DataFrame, operations: pl.DataFrame) -> Columns:
     rows = np.flatnonzero(kind != NONE)
     kind = kind[rows]
     # Of calls that launch nothing, these are of another's operations, and not looked at.
-    ends = (np.searchsorted(caller, rows, side) for side in ("left", "right"))
+    count = np.bincount(caller, minlength=calls.height)
+    behind = np.cumsum(count)[rows]
+    ends = (behind - count[rows], behind)
     first, last = (launched[np.clip(of - step, 0, len(launched) - 1)] for step, of in enumerate(ends))
     columns: Columns = {
         "row": rows.astype(np.int32),
