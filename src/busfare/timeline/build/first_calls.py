@@ -69,9 +69,9 @@ def startup(host: HostCalls, work: DeviceWork, wait: NDArray[np.uint8]) -> Times
     first[first_rows] = True
     # Before anything was launched there is nothing to wait for.
     launching = np.flatnonzero(named["launches"])
-    processes, at = np.unique(process[launching], return_index=True)
     first_launch = np.full(int(process.max()) + 1, len(starts), np.int32)
-    first_launch[processes] = launching[at]
+    at = launching[numbered([process[launching]])[1]]
+    first_launch[process[at]] = at
     nothing_yet = np.arange(len(starts), dtype=np.int32) <= first_launch[process]
     timed = named["of_gpu"] & (works | ~named["copies"] & (~waits | nothing_yet))
     kernels = Words(work.operations).among("kind", "kernel", "graph")
