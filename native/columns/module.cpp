@@ -4,6 +4,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 
+#include <algorithm>
 #include <limits>
 #include <memory>
 #include <stdexcept>
@@ -111,6 +112,15 @@ nb::object numbers_of_rows(
     return numbered ? given(std::move(first)) : nb::none();
 }
 
+void rows_before(const Array<std::uint32_t>& number, std::size_t count, const Rows& before) {
+    check(number.size() == before.size());
+    const std::span<const std::uint32_t> numbers(number.data(), number.size());
+    if (std::ranges::any_of(numbers, [&](std::uint32_t n) { return n >= count; }))
+        throw std::invalid_argument("a number out of range");
+    const nb::gil_scoped_release unlocked;
+    previous_rows(numbers, count, before.data());
+}
+
 }  // namespace
 
 NB_MODULE(_columns, module) {
@@ -125,4 +135,5 @@ NB_MODULE(_columns, module) {
     module.def("first_rows", &rows_of_pairs, nb::arg("have_first"), nb::arg("have_second"), nb::arg("first"),
                nb::arg("second"), nb::arg("rows"));
     module.def("number_rows", &numbers_of_rows, nb::arg("columns"), nb::arg("number"), nb::arg("most"));
+    module.def("previous_rows", &rows_before, nb::arg("number"), nb::arg("count"), nb::arg("before"));
 }

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <memory>
 #include <new>
+#include <utility>
 
 namespace busfare {
 
@@ -76,6 +77,12 @@ bool number_rows(std::span<const WholeNumbers> columns, std::size_t rows, std::u
         }
     }
     return true;
+}
+
+void previous_rows(std::span<const std::uint32_t> number, std::size_t count, std::int32_t* before) {
+    std::vector<std::int32_t> last(count, -1);
+    for (std::size_t i = 0; i < number.size(); ++i)
+        before[i] = std::exchange(last[number[i]], static_cast<std::int32_t>(i));
 }
 
 }  // namespace busfare

@@ -19,4 +19,7 @@ struct WholeNumbers {
 bool number_rows(std::span<const WholeNumbers> columns, std::size_t rows, std::uint64_t most,
                  std::uint32_t* number, std::vector<std::int64_t>& first);
 
+// Sets before[i] to the row before i with the same number, -1 for none. Numbers are below `count`.
+void previous_rows(std::span<const std::uint32_t> number, std::size_t count, std::int32_t* before);
+
 }  // namespace busfare

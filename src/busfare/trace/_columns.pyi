@@ -34,3 +34,6 @@ def number_rows(columns: list[NDArray[Any]], number: NDArray[np.uint32], most: i
     """Sets `number` to the number of each row, the same where all columns (whole numbers) are equal, in order of appearance;
     gives the first row of each. None, and nothing done, where the columns' ranges allow more than `most` different rows.
     """
+
+def previous_rows(number: NDArray[np.uint32], count: int, before: NDArray[np.int32]) -> None:
+    """Sets `before` to the row before each with the same number, which is below `count`; -1 for none."""

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from busfare.nodes import FloatArray
 from busfare.timeline.model import STREAM_KINDS, Mask, Times
 from busfare.trace import Trace
+from busfare.trace._columns import previous_rows
 from busfare.trace.columns import first_pairs, kept, numbered, plain
 from busfare.trace.lanes import Union
 from busfare.trace.tables import WAITS_FOR
@@ -106,10 +107,9 @@ def alike(table: pl.DataFrame) -> tuple[NDArray[np.uint32], pl.DataFrame]:
 
 def before_in(groups: NDArray[Any]) -> Rows:
     """The row before each of its group, -1 for the first one; shape (rows,)."""
-    order = np.argsort(groups, kind="stable")
-    before = np.full(len(groups), -1, np.int32)
-    same = groups[order[1:]] == groups[order[:-1]]
-    before[order[1:][same]] = order[:-1][same]
+    number, first = numbered([groups])
+    before = np.empty(len(groups), np.int32)
+    previous_rows(number, len(first), before)
     return before
 
 
@@ -124,7 +124,7 @@ def between_calls(calls: pl.DataFrame, after: Rows, origin_ns: int) -> Times:
     gap = pl.Series(calls["start_ns"].to_numpy() - ends[previous])
     if "recorder_ns" in calls.columns:
         gap = (gap - calls["recorder_ns"].fill_null(0)).clip(lower_bound=0)
-    return gap.to_numpy().astype(np.int64)
+    return gap.to_numpy().astype(np.int64, copy=False)
 
 
 def handed_over(calls: pl.DataFrame) -> Rows:
