@@ -2,9 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
-#include <memory>
-#include <new>
 #include <utility>
 
 namespace busfare {
@@ -13,29 +10,19 @@ namespace {
 
 constexpr std::size_t kBlock = 4096;  // rows whose codes stay in the cache
 
-struct Free {
-    void operator()(std::uint32_t* table) const { std::free(table); }
-};
-
 // Calls `work` with the column's numbers as they are typed.
+template <typename Signed, typename Unsigned, typename Work>
+void as(const WholeNumbers& column, Work&& work) {
+    column.is_signed ? work(static_cast<const Signed*>(column.values))
+                     : work(static_cast<const Unsigned*>(column.values));
+}
+
 template <typename Work>
 void typed(const WholeNumbers& column, Work&& work) {
-    const auto as = [&]<typename Signed, typename Unsigned>(Signed, Unsigned) {
-        if (column.is_signed)
-            work(static_cast<const Signed*>(column.values));
-        else
-            work(static_cast<const Unsigned*>(column.values));
-    };
-    switch (column.bytes) {
-        case 1:
-            return as(std::int8_t{}, std::uint8_t{});
-        case 2:
-            return as(std::int16_t{}, std::uint16_t{});
-        case 4:
-            return as(std::int32_t{}, std::uint32_t{});
-        default:
-            return as(std::int64_t{}, std::uint64_t{});
-    }
+    if (column.bytes == 1) return as<std::int8_t, std::uint8_t>(column, work);
+    if (column.bytes == 2) return as<std::int16_t, std::uint16_t>(column, work);
+    if (column.bytes == 4) return as<std::int32_t, std::uint32_t>(column, work);
+    as<std::int64_t, std::uint64_t>(column, work);
 }
 
 }  // namespace
@@ -53,10 +40,7 @@ bool number_rows(std::span<const WholeNumbers> columns, std::size_t rows, std::u
         if (times[k] == 0 || times[k] > most / span) return false;
         span *= times[k];
     }
-    // The number of each code and 1; pages that no code lies in take no memory.
-    const std::unique_ptr<std::uint32_t, Free> table(
-        static_cast<std::uint32_t*>(std::calloc(span, sizeof(std::uint32_t))));
-    if (!table) throw std::bad_alloc();
+    std::vector<std::uint32_t> table(span);  // the number of each code, and 1
     std::array<std::uint64_t, kBlock> codes;
     for (std::size_t begin = 0; begin < rows; begin += kBlock) {
         const std::size_t count = std::min(kBlock, rows - begin);
@@ -68,7 +52,7 @@ bool number_rows(std::span<const WholeNumbers> columns, std::size_t rows, std::u
                         codes[i] * times[k] + (static_cast<std::uint64_t>(values[begin + i]) - least[k]);
             });
         for (std::size_t i = 0; i < count; ++i) {
-            std::uint32_t& above = table.get()[codes[i]];
+            std::uint32_t& above = table[codes[i]];
             if (above == 0) {
                 first.push_back(static_cast<std::int64_t>(begin + i));
                 above = static_cast<std::uint32_t>(first.size());
