@@ -115,7 +115,10 @@ def answer_what_if(
     baseline = _baseline(run.recorded_ns, cost, play(run, path=True))
 
     def outcome(title: Words, some: Sequence[Change]) -> tuple[Outcome, Played]:
+        nonlocal run
         applied = apply_all(run, some, setting)
+        if len(changes) == 1 and changes[0].node is None:
+            run = applied.timeline  # frees what the change replaced
         played = play(applied.timeline, path=len(changes) == 1)
         seconds, ends = baseline.replayed_seconds, list[float]()
         if any(change.node is None and change.kind != "host" for change in some):

@@ -285,8 +285,8 @@ def gaps_without(timeline: Timeline, gone: Mask) -> Times:
 def without_waits(timeline: Timeline, calls: Mask, call_ns: Times | int) -> Timeline:
     """These calls return after `call_ns` without waiting (0: they are gone); shape (calls,)."""
     return timeline.with_columns(
-        call_wait=np.where(calls, WAIT["none"], timeline.columns["call_wait"]).astype(np.uint8),
-        call_own=np.where(calls, call_ns, timeline.columns["call_own"]).astype(np.int64),
+        call_wait=np.where(calls, WAIT["none"], timeline.columns["call_wait"]).astype(np.uint8, copy=False),
+        call_own=np.where(calls, call_ns, timeline.columns["call_own"]).astype(np.int64, copy=False),
     )
 
 

@@ -159,7 +159,8 @@ def decided(run: Timeline | Played) -> Decided:
     step = path["path_step"].copy()
     unexplained = _unexplained_in_calls(timeline, step, rows, lengths)
     in_calls = _in_launching_calls(timeline, step, rows, lengths)
-    startup = np.append(timeline.columns["call_startup"], 0)[np.where(step == STEPS.index("host"), rows, -1)]
+    startup, by_host = np.zeros(len(rows), np.int64), np.flatnonzero(step == STEPS.index("host"))
+    startup[by_host] = timeline.columns["call_startup"][rows[by_host]]
     step[_still_at_work(step, lengths)] = STEPS.index("call")
     operation = step == STEPS.index("operation")
     names = (*STEPS, *CLASSES.categories)

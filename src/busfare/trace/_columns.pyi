@@ -1,3 +1,5 @@
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -27,3 +29,11 @@ def first_rows(
     rows: NDArray[np.int32],
 ) -> None:
     """Sets `rows` to the first row among `have_first`, `have_second` that equals each pair (first, second), or to -1."""
+
+def number_rows(columns: list[NDArray[Any]], number: NDArray[np.uint32], most: int) -> Numbers | None:
+    """Sets `number` to the number of each row, the same where all columns (whole numbers) are equal, in order of appearance;
+    gives the first row of each. None, and nothing done, where the columns' ranges allow more than `most` different rows.
+    """
+
+def previous_rows(number: NDArray[np.uint32], count: int, before: NDArray[np.int32]) -> None:
+    """Sets `before` to the row before each with the same number, which is below `count`; -1 for none."""

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from busfare.errors import InputError
 from busfare.trace._columns import first_rows as find_pairs
+from busfare.trace._columns import number_rows
 
 Rows = NDArray[np.uint32]
 T = TypeVar("T")
@@ -34,40 +35,15 @@ def numbered(columns: Sequence[NDArray[Any]]) -> tuple[Rows, NDArray[np.int64]]:
     rows = len(columns[0])
     if not rows:
         return np.zeros(0, np.uint32), np.zeros(0, np.int64)
-    codes, span = _dense(columns[0])
-    for column in columns[1:]:
-        more, times = _dense(column)
-        if span * times >= SMALL + rows:
-            (codes, span), (more, times) = _used(codes, span), _used(more, times)
-        if times > 1:
-            codes, span = codes * times + more, span * times
-        if span >= SMALL + rows:
-            codes, span = _dense(codes)
-    first = np.full(span, -1, np.int64)
-    first[codes[::-1]] = np.arange(rows - 1, -1, -1)  # what is written last stays
-    used = np.flatnonzero(first >= 0)
-    used = used[np.argsort(first[used])]
-    number = np.empty(span, np.uint32)
-    number[used] = np.arange(len(used), dtype=np.uint32)
-    return number[codes], first[used]
-
-
-def _dense(numbers: NDArray[Any]) -> tuple[NDArray[np.int64], int]:
-    """Numbers from 0 on that are alike where `numbers` are, and how many there can be: about as many as rows."""
-    least, most = numbers.min(), numbers.max()
-    span = int(most) - int(least) + 1
-    if span <= SMALL + len(numbers):
-        whole = numbers.astype(np.int64, copy=False)
-        return (whole - least.astype(np.int64) if least else whole), span
-    values, codes = np.unique(numbers, return_inverse=True)
-    return codes, len(values)
-
-
-def _used(codes: NDArray[np.int64], span: int) -> tuple[NDArray[np.int64], int]:
-    """`codes`, numbered anew without those below `span` that no row has."""
-    used = np.zeros(span, np.bool_)
-    used[codes] = True
-    return (np.cumsum(used) - 1)[codes], int(np.count_nonzero(used))
+    of = np.empty(rows, np.uint32)
+    if (first := number_rows([*columns], of, SMALL + rows)) is not None:
+        return of, first
+    if len(columns) == 1:
+        return numbered([np.unique(columns[0], return_inverse=True)[1]])
+    codes, more = (numbered(part)[0] for part in (columns[:-1], columns[-1:]))
+    if len(columns) > 2:
+        return numbered([codes, more])
+    return numbered([codes.astype(np.int64) * (int(more.max()) + 1) + more])
 
 
 def plain(column: pl.Series) -> list[NDArray[np.int64]]:

@@ -186,8 +186,9 @@ def _note_failures(trace: Trace, omissions: Omissions) -> None:
     if "result" not in trace.calls.columns:
         return
     result = trace.calls["result"].fill_null(0)
-    asks = trace.calls["name"].cast(pl.String).str.contains(LAST_ERROR).fill_null(False)
-    bad = (result != 0) & (result != NOT_READY) & ~asks
+    bad = (result != 0) & (result != NOT_READY)
+    if bad.any():
+        bad &= ~trace.calls["name"].cast(pl.String).str.contains(LAST_ERROR).fill_null(False)
     if not bad.any():
         trace.calls = trace.calls.drop("result")
         return

@@ -78,7 +78,6 @@ def timeline(trace: Trace, node: Node | None = None, alone_there: bool = True) -
         work.streams.height,
         call_thread=calls["thread_number"],
         call_gap=gap + started,
-        call_own=recorded["call_end"] - recorded["call_start"],
         call_after=call_after,
         call_wait=waiting_for.kind,
         call_wait_key=waiting_for.key,
@@ -100,7 +99,9 @@ def timeline(trace: Trace, node: Node | None = None, alone_there: bool = True) -
     )
     recorded |= {
         # What calls take that may have waited says nothing of others of their name.
-        "call_class": np.where(waiting_for.unknown, 255, np.minimum(names.of, 254)).astype(np.uint8),
+        "call_class": np.where(
+            waiting_for.unknown, np.uint8(255), np.minimum(names.of, 254).astype(np.uint8)
+        ),
         "operation_class": class_of(operations),
         "operation_unit": unit_of(operations),
     }

@@ -21,7 +21,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from busfare.nodes import FloatArray
-from busfare.timeline.build.work import DeviceWork, HostCalls, alike
+from busfare.timeline.build.work import DeviceWork, HostCalls, Rows, alike
 from busfare.timeline.model import WAIT, Mask, Times
 from busfare.trace.columns import numbered
 from busfare.trace.lanes import Union
@@ -57,68 +57,78 @@ def startup(host: HostCalls, work: DeviceWork, wait: NDArray[np.uint8]) -> Times
     }
     process, _ = alike(calls.select("process"))
     starts, ends = (calls[name].to_numpy() for name in ("start_ns", "end_ns"))
-    operation, before, took = _before_work(work, starts, ends, wait)
-    works, waits = operation >= 0, wait != WAIT["none"]
+    callers, operation, before, took = _before_work(work, starts, ends, wait)
+    waits = wait != WAIT["none"]
     of_operation, _ = alike(work.operations.select("device", "kind", "direction", "name"))
-    launched = np.where(works, np.append(of_operation, 0)[operation].astype(np.int64) + 1, 0)
+    launched = np.zeros(len(starts), np.uint32)
+    launched[callers] = of_operation[operation] + np.uint32(1)
+    works = launched > 0
     kind, first_rows = numbered([process, names.of, launched])
     # What begins before the first call of its kind has returned waits for that one.
     first = starts < ends[first_rows][kind]
     first[first_rows] = True
     # Before anything was launched there is nothing to wait for.
     launching = np.flatnonzero(named["launches"])
-    processes, at = np.unique(process[launching], return_index=True)
-    first_launch = np.full(int(process.max()) + 1, len(starts))
-    first_launch[processes] = launching[at]
-    nothing_yet = np.arange(len(starts)) <= first_launch[process]
+    first_launch = np.full(int(process.max()) + 1, len(starts), np.int32)
+    at = launching[numbered([process[launching]])[1]]
+    first_launch[process[at]] = at
+    nothing_yet = np.arange(len(starts), dtype=np.int32) <= first_launch[process]
     timed = named["of_gpu"] & (works | ~named["copies"] & (~waits | nothing_yet))
     kernels = Words(work.operations).among("kind", "kernel", "graph")
-    running = works & np.append(kernels if kernels.any() else ~kernels, False)[operation]
+    running = (kernels if kernels.any() else ~kernels)[operation]
     first_end = np.full(int(process.max()) + 1, np.iinfo(np.int64).max)
-    np.minimum.at(first_end, process[running], work.operations["end_ns"].to_numpy()[operation[running]])
+    kernel_ends = work.operations["end_ns"].to_numpy()[operation[running]]
+    np.minimum.at(first_end, process[callers[running]], kernel_ends)
     early = works | named["sizeless"] | (starts < first_end[process])
     later = timed & ~first
     longest = np.full(len(texts), -1)
     np.maximum.at(longest, names.of[later], before[later])
     comparable = (longest[names.of] >= 0) | ~named["may_be_large"] & early
-    judged = timed & first & (before > longest[names.of]) & comparable
-    usual, fence = _references(names.of, before, later if later.any() else timed, judged)
-    excess = np.where(before > fence, before - np.maximum(usual, took), 0)
-    return np.where(named["loads"], before, np.where(judged, np.maximum(excess, 0), 0)).astype(np.int64)
+    rows = np.flatnonzero(timed & first & (before > longest[names.of]) & comparable)
+    usual, fence = _references(names.of, before, later if later.any() else timed, rows)
+    excess = np.where(before[rows] > fence, before[rows] - np.maximum(usual, took[rows]), 0)
+    starting = np.zeros(len(starts), np.int64)
+    starting[rows] = np.maximum(excess, 0)
+    starting[named["loads"]] = before[named["loads"]]
+    return starting
 
 
 def _references(
-    name: NDArray[np.uint32], before: Times, later: Mask, judged: Mask
+    name: NDArray[np.uint32], before: Times, later: Mask, rows: NDArray[np.int64]
 ) -> tuple[FloatArray, FloatArray]:
-    """The median time of the `later` calls of each name, and what is far out among them; of names without, of any: looked up
-    for those of the calls that are `judged`. Shape (calls,).
+    """The median time of the `later` calls of each name, and what is far out among them; of names without, of any: for each
+    of the calls `rows`, shape (rows,).
     """
     usual, fence = np.zeros((2, int(name.max()) + 1))
-    for number in np.unique(name[judged]):
+    for number in np.unique(name[rows]):
         of_name = before[later & (name == number)]
         times = of_name if len(of_name) else before[later]
         low, usual[number], high = np.quantile(times, (0.25, 0.5, 0.75)) if len(times) else (0.0, 0.0, 0.0)
         fence[number] = max(times.max(initial=0), high + FAR_OUT * (high - low))
-    return usual[name], fence[name]
+    return usual[name[rows]], fence[name[rows]]
 
 
 def _before_work(
     work: DeviceWork, starts: Times, ends: Times, wait: NDArray[np.uint8]
-) -> tuple[Times, Times, Times]:
-    """Of each call, from `starts` to `ends`, the operation that it launches first (-1: none), how long the call lasts before
-    that, and what its operations take if it waits for them; ns, shape (calls,).
+) -> tuple[Rows, NDArray[np.int64], Times, Times]:
+    """The calls that launch operations, and the first operation of each; and of each call, from `starts` to `ends`, how long
+    it lasts before that, and what its operations take if it waits for them; ns, shape (calls,).
     """
     operations = work.operations
     begun, done = (operations[name].to_numpy() for name in ("start_ns", "end_ns"))
     launched = np.flatnonzero(operations["launched"].to_numpy())
     caller = operations["call"].to_numpy()[launched]  # in order
-    begins = np.diff(caller, prepend=-1) != 0
-    first = np.full(len(starts), -1, np.int64)
-    first[caller[begins]] = launched[begins]
-    until = np.where(first >= 0, np.clip(np.append(begun, 0)[first], starts, ends), ends)
-    before = until - starts
+    begins = np.diff(caller, prepend=np.int32(-1)) != 0
+    callers, first = caller[begins], launched[begins]
+    before = ends - starts
+    before[callers] = np.clip(begun[first] - starts[callers], 0, before[callers])
     # Calls that launch and do not wait return however busy the GPU is.
-    held = np.flatnonzero((wait != WAIT["none"]) | (first < 0))
-    before[held] -= Union.of(begun, done).covered_within(starts[held], until[held])
-    took = np.bincount(caller, weights=(done - begun)[launched], minlength=len(starts)).astype(np.int64)
-    return first, before, np.where(wait == WAIT["operation"], took, 0)
+    launches = np.zeros(len(starts), bool)
+    launches[callers] = True
+    rows = np.flatnonzero((wait != WAIT["none"]) | ~launches)
+    until = starts[rows] + before[rows]
+    before[rows] -= Union.of(begun, done).covered_within(starts[rows], until)
+    took = np.zeros(len(starts), np.int64)
+    waited = wait[caller] == WAIT["operation"]
+    np.add.at(took, caller[waited], (done - begun)[launched[waited]])
+    return callers, first, before, took

@@ -138,7 +138,7 @@ def alone(
     linked = link_columns(links, operations, columns)
     names = ("bytes_per_s", "link_begin", "links", "link_cost")
     rate, begin, lane_of, cost = (linked[f"operation_{name}"] for name in names)
-    of_lane = np.repeat(np.arange(len(rate)), np.diff(begin))
+    of_lane = np.repeat(np.arange(len(rate), dtype=np.int32), np.diff(begin))
     capacity, duplex = linked["link_bytes_per_s"].copy(), links.duplex_share.copy()
     full = np.zeros(len(rate), bool)
     for lane, opposite in enumerate(links.opposite):
@@ -156,9 +156,11 @@ def alone(
         left = np.where(opposed, duplex[lane], 1.0)
         crowded = (load > lane_rate * 1.001) | (left < 1.0)
         full[rows] |= crowded & (load >= FULL * capacity[lane] * left)
-    walked = np.full(len(rate), np.inf)
-    np.minimum.at(walked, of_lane, capacity[lane_of] / cost)
-    demanded = np.where(full, np.maximum(rate, walked), rate)
+    demanded = rate
+    if full.any():
+        walked = np.full(len(rate), np.inf)
+        np.minimum.at(walked, of_lane, capacity[lane_of] / cost)
+        demanded = np.where(full, np.maximum(rate, walked), rate)
     used = linked | {"operation_bytes_per_s": demanded, "link_bytes_per_s": capacity, "link_both": duplex}
     taken = _core.alone(columns | used, starts, ends)
     size = operations["bytes"].fill_null(0).to_numpy()
@@ -204,12 +206,14 @@ def _rates(operations: pl.DataFrame, duration_ns: Times) -> tuple[FloatArray, ND
     rows = np.flatnonzero(moves)
     rate = np.zeros(len(moves))
     rate[rows] = operations["bytes"].gather(rows).to_numpy() / (duration_ns[rows] * 1e-9)
-    device, peer = (
-        pl.col(name).fill_null(none).cast(pl.Int64) for name, none in (("device", 0), ("peer_device", -1))
+    names = [name for name in ("direction", "device", "peer_device", "host") if name in operations.columns]
+    moved = operations.select(names)[rows].with_columns(
+        pl.col("device").fill_null(0).cast(pl.Int64), pl.col("peer_device").fill_null(-1).cast(pl.Int64)
     )
     path_of = np.full(len(rate), -1, np.int32)
-    host = pl.col("host") if "host" in operations.columns else pl.lit(0, pl.Int64).alias("host")
-    path_of[rows], paths = alike(operations.select("direction", device, peer, host)[rows])
+    path_of[rows], paths = alike(moved)
+    if "host" not in names:
+        paths = paths.with_columns(host=pl.lit(0, pl.Int64))
     return rate, path_of, paths.cast({"direction": pl.String}).rows()
 
 

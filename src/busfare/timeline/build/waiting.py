@@ -98,20 +98,21 @@ def _pairs(calls: pl.DataFrame, operations: pl.DataFrame) -> Columns:
     kind[awaiting], kind[records], kind[caller] = AWAITS, RECORDS, LAUNCHES
     rows = np.flatnonzero(kind != NONE)
     kind = kind[rows]
-    # Of calls that launch nothing, these are of another's operations, and not looked at.
-    ends = (np.searchsorted(caller, rows, side) for side in ("left", "right"))
-    first, last = (launched[np.clip(of - step, 0, len(launched) - 1)] for step, of in enumerate(ends))
+    # Of calls that launch nothing, these are operation 0, which is not looked at.
+    first, last = np.zeros((2, calls.height), np.int32)
+    first[caller[::-1]], last[caller] = launched[::-1], launched  # what is written last stays
+    first, last = first[rows], last[rows]
     columns: Columns = {
-        "row": rows.astype(np.int32),
+        "row": rows.astype(np.int32, copy=False),
         "kind": kind,
-        "thread": calls["thread_number"].to_numpy()[rows].astype(np.int32),
-        "process": alike(calls.select("process"))[0][rows].astype(np.int32),
-        "time": calls["start_ns"].to_numpy()[rows].astype(np.int64),
+        "thread": calls["thread_number"].to_numpy()[rows].astype(np.int32, copy=False),
+        "process": alike(calls.select("process"))[0][rows].astype(np.int32, copy=False),
+        "time": calls["start_ns"].to_numpy()[rows].astype(np.int64, copy=False),
     }
     for name, of in (("first", first), ("last", last)):
-        columns[f"{name}_stream"] = operations["stream_number"].to_numpy()[of].astype(np.int32)
-    columns["first_start"] = operations["start_ns"].to_numpy()[first].astype(np.int64)
-    columns["last_end"] = operations["end_ns"].to_numpy()[last].astype(np.int64)
+        columns[f"{name}_stream"] = operations["stream_number"].to_numpy()[of].astype(np.int32, copy=False)
+    columns["first_start"] = operations["start_ns"].to_numpy()[first].astype(np.int64, copy=False)
+    columns["last_end"] = operations["end_ns"].to_numpy()[last].astype(np.int64, copy=False)
     pairs: Columns = _core.unnamed_events(columns)
     return pairs
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from busfare.nodes import FloatArray
 from busfare.timeline.model import STREAM_KINDS, Mask, Times
 from busfare.trace import Trace
+from busfare.trace._columns import previous_rows
 from busfare.trace.columns import first_pairs, kept, numbered, plain
 from busfare.trace.lanes import Union
 from busfare.trace.tables import WAITS_FOR
@@ -61,12 +62,12 @@ def outermost(calls: pl.DataFrame) -> HostCalls:
     spans = ordered.select("start_ns", "end_ns", thread=pl.Series(thread_of))
     latest_end = pl.col("end_ns").cum_max().shift(1).over("thread")
     outer = spans.select((pl.col("start_ns") >= latest_end).fill_null(True)).to_series()
-    spans = spans.with_columns(number=pl.when(outer).then(pl.Series(np.cumsum(outer) - 1)))
-    # An inner call's outer one is the last before it that is one.
-    call = spans.select(pl.col("number").forward_fill().over("thread").cast(pl.Int32)).to_series()
-    rows = np.flatnonzero(outer)
-    outside = ordered
-    if len(rows) < ordered.height:
+    outside, call = ordered, pl.Series(np.arange(ordered.height, dtype=np.int32))
+    if not outer.all():
+        rows = np.flatnonzero(outer)
+        spans = spans.with_columns(number=pl.when(outer).then(pl.Series(np.cumsum(outer) - 1)))
+        # An inner call's outer one is the last before it that is one.
+        call = spans.select(pl.col("number").forward_fill().over("thread").cast(pl.Int32)).to_series()
         # What each waits for is taken from its first inner call that waits, where it does not itself.
         words = Words(ordered)
         inner = np.flatnonzero(words.among("waits_for", *WAITS_FOR[1:]) & ~outer.to_numpy())
@@ -75,9 +76,9 @@ def outermost(calls: pl.DataFrame) -> HostCalls:
         source = rows.copy()
         source[of_call[takes]] = inner[first[takes]]
         waited = (ordered[name][source] for name in ("waits_for", "stream", "event"))
-        outside = ordered[rows].with_columns(waited)
+        outside, thread_of = ordered[rows].with_columns(waited), thread_of[rows]
     rank = threads.select(pl.struct("process", "thread").rank("dense").cast(pl.Int32) - 1).to_series()
-    outside = outside.with_columns(thread_number=pl.Series(rank.to_numpy()[thread_of[rows]]))
+    outside = outside.with_columns(thread_number=pl.Series(rank.to_numpy()[thread_of]))
     return HostCalls(outside, ordered.select("process", "correlation", "start_ns", call=call))
 
 
@@ -87,8 +88,10 @@ def without_pollers(calls: pl.DataFrame) -> pl.DataFrame:
     asks = pl.Series(names.texts, dtype=pl.String).str.contains(QUERY).fill_null(False).to_numpy()
     if not asks.any():
         return calls
-    works = calls.select("process", "thread", works=pl.Series(~asks[names.of]))
-    return kept(calls, works.select(pl.col("works").any().over("process", "thread")).to_series())
+    thread_of, threads = alike(calls.select("process", "thread"))
+    works = np.zeros(threads.height, bool)
+    works[thread_of[~asks[names.of]]] = True
+    return calls if works.all() else calls.filter(pl.Series(works[thread_of]))
 
 
 def timed(rows: pl.DataFrame) -> pl.DataFrame:
@@ -104,10 +107,9 @@ def alike(table: pl.DataFrame) -> tuple[NDArray[np.uint32], pl.DataFrame]:
 
 def before_in(groups: NDArray[Any]) -> Rows:
     """The row before each of its group, -1 for the first one; shape (rows,)."""
-    order = np.argsort(groups, kind="stable")
-    before = np.full(len(groups), -1, np.int32)
-    same = groups[order[1:]] == groups[order[:-1]]
-    before[order[1:][same]] = order[:-1][same]
+    number, first = numbered([groups])
+    before = np.empty(len(groups), np.int32)
+    previous_rows(number, len(first), before)
     return before
 
 
@@ -122,7 +124,7 @@ def between_calls(calls: pl.DataFrame, after: Rows, origin_ns: int) -> Times:
     gap = pl.Series(calls["start_ns"].to_numpy() - ends[previous])
     if "recorder_ns" in calls.columns:
         gap = (gap - calls["recorder_ns"].fill_null(0)).clip(lower_bound=0)
-    return gap.to_numpy().astype(np.int64)
+    return gap.to_numpy().astype(np.int64, copy=False)
 
 
 def handed_over(calls: pl.DataFrame) -> Rows:
@@ -346,9 +348,15 @@ def _physical_gpus(streams: pl.DataFrame, trace: Trace) -> NDArray[np.int64]:
 
 def _at_once(starts: Times, ends: Times) -> int:
     """The most intervals that overlap; one where they overlap by no more than time stamps are off."""
-    # What takes no time is there all the same, beside what runs around it.
-    alone = most_load(starts, np.maximum(ends - OFF_NS, starts)).max() <= 1
-    return 1 if alone else int(most_load(starts, np.maximum(ends, starts + 1)).max())
+    if (starts[1:] < starts[:-1]).any():
+        order = np.argsort(starts, kind="stable")
+        starts, ends = starts[order], ends[order]
+    lasting = ends - OFF_NS > starts
+    if (starts[lasting][1:] >= ends[lasting][:-1] - OFF_NS).all():
+        return 1
+    # What takes no time is there all the same, beside what runs around it. At the same time ends come first.
+    ended = np.searchsorted(np.sort(np.maximum(ends, starts + 1)), starts, side="right")
+    return int((np.arange(1, len(starts) + 1) - ended).max())
 
 
 def most_load(starts: Times, ends: Times, rate: FloatArray | float = 1.0) -> FloatArray:
@@ -356,13 +364,13 @@ def most_load(starts: Times, ends: Times, rate: FloatArray | float = 1.0) -> Flo
     count = len(starts)
     if count == 0:
         return np.zeros(0)
-    # At the same time ends come first.
-    order = np.lexsort((np.repeat([1, 0], count), np.concatenate([starts, ends])))
-    load = np.cumsum(np.outer([1, -1], np.broadcast_to(rate, count)).ravel()[order])
+    # At the same time ends come first. Two parts that are in order are merged.
+    order = np.argsort(np.concatenate([ends, starts]), kind="stable")
+    load = np.cumsum(np.outer([-1, 1], np.broadcast_to(rate, count)).ravel()[order])
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order))
     # From its own start to just before its own end.
-    spans = np.column_stack([place[:count], np.maximum(place[count:], place[:count] + 1)])
+    spans = np.column_stack([place[count:], np.maximum(place[:count], place[count:] + 1)])
     return np.asarray(np.maximum.reduceat(np.append(load, 0.0), spans.ravel())[::2])
 
 

@@ -9,7 +9,7 @@ import polars as pl
 
 from busfare.trace import sites, words
 from busfare.trace import tables as schema
-from busfare.trace.columns import Rows, first_pairs, numbered, occurs, places
+from busfare.trace.columns import Rows, first_pairs, numbered, occurs, places, plain
 from busfare.trace.launches import ALLOCATIONS
 from busfare.trace.omissions import Omissions
 from busfare.trace.readers import cupti
@@ -85,10 +85,11 @@ class Texts:
 
     @staticmethod
     def of(ids: pl.Series, strings: pl.DataFrame, otherwise: str) -> Texts:
-        rows = places(strings["id"], ids)
-        number, first = numbered([rows])
-        texts = strings["value"].extend_constant(otherwise, 1).gather(rows[first])
-        return Texts(texts, number, int(np.count_nonzero(rows == strings.height)))
+        number, first = numbered(plain(ids))
+        rows = places(strings["id"], ids.gather(first))
+        texts = strings["value"].extend_constant(otherwise, 1).gather(rows)
+        lost = rows == strings.height
+        return Texts(texts, number, int(np.count_nonzero(lost[number])) if lost.any() else 0)
 
     def of_rows(self, values: pl.Series) -> pl.Series:
         """For each row, what `values` (words, none of them null) has for its text."""
@@ -165,11 +166,11 @@ def calls_of(frame: pl.DataFrame, strings: pl.DataFrame, omissions: Omissions) -
     if frame.is_empty():
         return empty(schema.CALLS)
     named = Texts.of(frame["nameId"], strings, UNNAMED)
-    plain = words.plain_name(pl.col("plain"))
+    unsuffixed = words.plain_name(pl.col("plain"))
     names = (
         named.texts.alias("plain")
         .to_frame()
-        .select(plain.cast(pl.Categorical), waits_for=words.waits_for(plain))
+        .select(unsuffixed.cast(pl.Categorical), waits_for=words.waits_for(unsuffixed))
     )
     omissions.count("unnamed-calls", named.unknown)
     frame = frame.select(
