@@ -1,53 +1,103 @@
-"""What host threads did between API calls: the spans that a trace has of them (ranges, operators, Python functions, calls of
-the operating system) as a tree of names, and stacks that a profiler sampled.
+"""What host threads did between API calls, by the spans that a trace has of them (ranges, operators, Python functions, calls
+of the operating system) and by the stacks that a profiler sampled.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
-import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
-from busfare.trace.lanes import Times, Union
+from busfare.trace.lanes import Union
 
 __all__ = ["Activity", "deepest", "most_sampled"]
 
 THREAD = ("process", "thread")
-#: A span leads to one inside it that covers at least this share of it.
+#: A span leads to a name inside it that covers at least this share of its time.
 MOST = 0.5
-#: Numbers in names of ranges tell instances apart: `ProfilerStep#5`, `batch 12`.
-NUMBER = r"\d+"
+#: Numbers in names tell instances apart: `ProfilerStep#5`, `batch 12`.
+NUMBER = r"\b\d+\b"
 
 
 class Activity(NamedTuple):
-    """What a host thread did: the kind and the name of a span or of a sampled frame, and nanoseconds."""
+    """Kind and name of a span or of a sampled frame, and its share of the time in question."""
 
     kind: str
     name: str
-    ns: int
+    share: float
 
 
-def deepest(spans: pl.DataFrame, waits: pl.DataFrame) -> Activity | None:
-    """The innermost span name that still covers most of the time `waits`; where none does, the name that covers the most.
+def deepest(spans: pl.DataFrame, gaps: pl.DataFrame) -> Activity | None:
+    """The innermost name that still covers most of `gaps`; where none covers most of them, the name that covers the most.
 
-    `spans`: process, thread, start_ns, end_ns, kind, name. `waits`: process, thread, start_ns, end_ns. The search starts at
-    the outermost spans and goes on into the name that covers at least MOST of its parent's time. None where no span
-    overlaps.
+    `spans`: process, thread, start_ns, end_ns, kind, name; `gaps`: process, thread, start_ns, end_ns, apart from each other
+    on a thread. The search begins at the outermost spans, and goes on inside a name while another there covers at least
+    MOST of its time. None where no span overlaps a gap.
     """
-    tree = pl.concat([frame for frame in _with_paths(spans, waits)] or [_NOTHING])
-    total = int((waits["end_ns"] - waits["start_ns"]).sum())
-    if tree.is_empty() or not total:
+    total = int((gaps["end_ns"] - gaps["start_ns"]).sum())
+    covered = [
+        there.with_columns(_covered(there, gaps).alias("ns")).filter(pl.col("ns") > 0)
+        for there, gaps in _by_thread(spans, gaps)
+    ]
+    if not covered:
         return None
-    by_path = tree.group_by("path", "parent", "kind", "name", maintain_order=True).agg(pl.col("ns").sum())
-    parent, activity = -1, None
-    while True:
-        inside = by_path.filter((pl.col("parent") == parent) & (pl.col("ns") > 0)).sort("ns", descending=True)
-        if inside.is_empty():
-            return activity
-        path, _, kind, name, ns = inside.row(0)
-        if activity is not None and ns < MOST * activity.ns:
-            return activity
-        parent, activity = path, Activity(kind, name, ns)
+    spans = _with_parents(pl.concat(covered))
+    spans = spans.with_columns(label=pl.col("name").cast(pl.String).str.replace_all(NUMBER, "#"))
+    inside, least, chosen = spans.filter(pl.col("parent").is_null()), 0.0, None
+    while inside.height:
+        names = inside.group_by("kind", "label").agg(pl.col("ns").sum(), pl.first("name"), count=pl.len())
+        longest = names.sort("ns", "label", descending=[True, False]).row(0, named=True)
+        if longest["ns"] < least:
+            break
+        name = longest["label"] if longest["count"] > 1 else str(longest["name"])
+        chosen = Activity(longest["kind"], name, min(longest["ns"] / total, 1.0))
+        of_name = (pl.col("label") == longest["label"]) & (pl.col("kind") == longest["kind"])
+        rows = inside.filter(of_name)["row"]
+        inside, least = spans.filter(pl.col("parent").is_in(rows.implode())), MOST * longest["ns"]
+    return chosen
+
+
+def most_sampled(samples: pl.DataFrame, gaps: pl.DataFrame) -> Activity | None:
+    """The frame that most of the samples within `gaps` show; None where none shows a frame.
+
+    `samples`: process, thread, start_ns, name, which is null where a sample shows no frame of the program.
+    """
+    samples = samples.with_columns(end_ns=pl.col("start_ns") + 1)
+    names = [there.filter(_covered(there, gaps) > 0)["name"] for there, gaps in _by_thread(samples, gaps)]
+    if not names:
+        return None
+    every = pl.concat(names)
+    counts = every.drop_nulls().value_counts(sort=True)
+    return Activity("sample", str(counts["name"][0]), counts["count"][0] / len(every)) if counts.height else None
+
+
+def _by_thread(rows: pl.DataFrame, gaps: pl.DataFrame) -> list[tuple[pl.DataFrame, pl.DataFrame]]:
+    """The rows of each thread that has gaps, and these."""
+    by_thread = gaps.partition_by(THREAD, as_dict=True)
+    parts = rows.join(gaps, on=THREAD, how="semi", nulls_equal=True).partition_by(THREAD, as_dict=True)
+    return [(part, by_thread[thread]) for thread, part in parts.items()]
+
+
+def _covered(spans: pl.DataFrame, gaps: pl.DataFrame) -> pl.Series:
+    """How many nanoseconds of `gaps` lie within each span."""
+    union = Union.of(gaps["start_ns"].to_numpy(), gaps["end_ns"].to_numpy())
+    return pl.Series(union.covered_within(spans["start_ns"].to_numpy(), spans["end_ns"].to_numpy()))
+
+
+def _with_parents(spans: pl.DataFrame) -> pl.DataFrame:
+    """`spans` with their `row`, and of each the `parent`: the row of the innermost span around it on its thread, or null."""
+    order = [*THREAD, "start_ns", "end_ns"]
+    spans = spans.sort(order, descending=[False, False, False, True]).with_row_index("row")
+    edges = pl.concat(
+        [
+            spans.select("row", *THREAD, at="start_ns", deeper=1, order=1),
+            spans.select("row", *THREAD, at="end_ns", deeper=-1, order=0),
+        ]
+    ).sort(*THREAD, "at", "order", "row")
+    begun = edges.with_columns(depth=pl.col("deeper").cum_sum()).filter(pl.col("deeper") > 0)
+    begun = begun.with_row_index("place").with_columns(above=pl.col("depth") - 1)
+    around = begun.select("place", "depth", parent="row")
+    parents = begun.join_asof(
+        around, on="place", by_left="above", by_right="depth", check_sortedness=False
+    ).select("row", "parent")
+    return spans.join(parents, on="row", how="left", maintain_order="left")

@@ -38,7 +38,7 @@ LIBRARY_MODULES = (
 )  # fmt: skip
 #: CUDA's functions, also where the program's own file holds them: linked in, inlined, or the stand-in of a kernel.
 LIBRARY_FUNCTIONS = re.compile(
-    r"^(\S+ )?_*(cuda|hip|nvtx)[A-Z]\w*(<.*>)?(\(|$)|__device_stub__|__cudart|^_start$|^0x[0-9a-f]+$"
+    r"^(\S+ )?(std|__gnu_cxx)::|^(\S+ )?_*(cuda|hip|nvtx)[A-Z]\w*(<.*>)?(\(|$)|__device_stub__|__cudart|^_start$|^0x[0-9a-f]+$"
 )
 #: Longer names of functions, of templates mostly, are cut.
 LONGEST = 120
