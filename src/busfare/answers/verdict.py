@@ -11,15 +11,15 @@ import polars as pl
 from msgspec import Struct
 
 from busfare.timeline import Timeline
-from busfare.timeline.engine import IN_CALLS, PART_NAMES, Decided
-from busfare.trace.activity import THREAD, deepest, most_sampled
+from busfare.timeline.engine import IN_CALLS, PART_NAMES, UNEXPLAINED, Decided
+from busfare.trace.activity import LEAST, THREAD, deepest, most_sampled
 from busfare.trace.lanes import is_transfer
 
 #: What owns a part of a run; `gap` is the time between two API calls, of which nothing was recorded.
 OwnerKind = Literal["call", "kernel", "copy", "range", "operator", "function", "os-call", "sample", "gap"]
 BETWEEN_CALLS = "CPU time between API calls"
-#: What covers less of a part does not own it.
-LEAST_SHARE = 0.2
+#: Steps that PyTorch's profiler counts: the unit of work, whose name says nothing of what it does.
+STEP = r"^ProfilerStep#"
 NS = 1e-9
 
 
@@ -42,6 +42,8 @@ class PathOwner(Struct, kw_only=True):
 
 def path_owners(run: Timeline, path: Decided) -> list[PathOwner]:
     """The parts of the critical path of `run`, longest first, and who owns most of each."""
+    if not len(path.ends):
+        return []
     steps = _steps(run, path)
     whole = int((path.ends - path.starts).sum())
     parts = steps.group_by("part").agg(pl.col("ns").sum()).sort("ns", "part", descending=[True, False])
@@ -64,7 +66,9 @@ def _steps(run: Timeline, path: Decided) -> pl.DataFrame:
     numbers = {name: np.full(len(rest), PART_NAMES.index(name), np.uint8) for name in path.apart}
     starts = path.starts + run.origin_ns
     return pl.concat(
-        pl.DataFrame({"part": part, "whose": path.whose, "start_ns": starts, "ns": ns}).filter(pl.col("ns") > 0)
+        pl.DataFrame({"part": part, "whose": path.whose, "start_ns": starts, "ns": ns}).filter(
+            pl.col("ns") > 0
+        )
         for part, ns in [(path.parts, rest), *((numbers[name], ns) for name, ns in path.apart.items())]
     )
 
@@ -74,13 +78,17 @@ def _owner(run: Timeline, part: str, steps: pl.DataFrame, whole: int) -> Owner |
     if part == BETWEEN_CALLS:
         return _of_gaps(run, steps)
     count, whose = run.operations.height, steps["whose"]
-    if part == IN_CALLS and count:  # in that of the call that launches an operation, too
-        launching = pl.Series(run.columns["operation_call"])[whose.clip(0, count - 1)] + count
-        whose = whose.zip_with(whose >= count, launching.cast(whose.dtype))
+    if part in (IN_CALLS, UNEXPLAINED) and count:  # of an operation the call that launches it
+        row = whose.clip(0, count - 1)
+        launching = pl.Series(run.columns["operation_call"])[row] + count
+        launched = pl.Series(run.launched)[row] & (whose < count)
+        whose = launching.cast(whose.dtype).zip_with(launched, whose)
     of_call = whose >= count
     operations = run.operations[whose.filter(~of_call)].select(
         kind=pl.when(is_transfer()).then(pl.lit("copy")).otherwise(pl.lit("kernel")),
-        name=pl.when(is_transfer()).then(pl.col("direction").cast(pl.String)).otherwise(pl.col("name").cast(pl.String)),
+        name=pl.when(is_transfer())
+        .then(pl.col("direction").cast(pl.String))
+        .otherwise(pl.col("name").cast(pl.String)),
         ns=steps["ns"].filter(~of_call),
     )
     calls = run.calls[whose.filter(of_call) - count].select(
@@ -102,28 +110,42 @@ def _of_gaps(run: Timeline, steps: pl.DataFrame) -> Owner | None:
     rows, steps = steps["whose"].filter(of_call) - count, steps.filter(of_call)
     gaps = steps.select("start_ns", "ns", end_ns=pl.col("start_ns") + pl.col("ns"))
     gaps = pl.concat([gaps, run.calls.select(*THREAD, "name")[rows]], how="horizontal")
-    ranges = trace.markers.filter(pl.col("end_ns") > pl.col("start_ns"))
+    ranges = trace.markers.filter(
+        pl.col("end_ns") > pl.col("start_ns"), ~pl.col("name").cast(pl.String).str.contains(STEP).fill_null(True)
+    )
     named = pl.concat(
         [
-            trace.activity.filter(pl.col("end_ns").is_not_null()).with_columns(pl.col("kind").cast(pl.String)),
+            trace.activity.filter(pl.col("end_ns").is_not_null()).with_columns(
+                pl.col("kind").cast(pl.String)
+            ),
             ranges.with_columns(kind=pl.lit("range")),
         ],
         how="diagonal",
     )
-    of_program = deepest(named.filter(pl.col("kind") != "os-call"), gaps)
-    if of_program and of_program.share >= LEAST_SHARE:
-        return Owner(*of_program)
-    samples = trace.activity.filter(pl.col("end_ns").is_null())
-    anywhere = samples.with_columns(thread=pl.lit(gaps["thread"][0], samples.schema["thread"])) if gaps.height else samples
-    sampled = most_sampled(samples, gaps) or most_sampled(anywhere, gaps)
-    of_system = deepest(named.filter(pl.col("kind") == "os-call"), gaps)
-    for activity in (sampled, of_system):
-        if activity and activity.share >= LEAST_SHARE:
+    of_program, samples = (
+        named.filter(pl.col("kind") != "os-call"),
+        trace.activity.filter(pl.col("end_ns").is_null()),
+    )
+    candidates = (
+        deepest(of_program, gaps),
+        most_sampled(samples, gaps),
+        # A range of the main thread covers work that it hands to others, as PyTorch does the backward pass.
+        deepest(_of_any_thread(of_program.filter(pl.col("kind") == "range")), _of_any_thread(gaps)),
+        most_sampled(_of_any_thread(samples), _of_any_thread(gaps)),
+        deepest(named.filter(pl.col("kind") == "os-call"), gaps),
+    )
+    for activity in candidates:
+        if activity and activity.share >= LEAST:
             return Owner(*activity)
     before = _calls_before(run, rows)
     sums = gaps.with_columns(before=before).group_by("before", "name").agg(pl.col("ns").sum())
     first, then, ns = sums.sort("ns", descending=True).row(0)
     return Owner("gap", f"{first} → {then}" if first else f"→ {then}", ns / int(gaps["ns"].sum()))
+
+
+def _of_any_thread(rows: pl.DataFrame) -> pl.DataFrame:
+    """The rows as if their processes had one thread each."""
+    return rows.with_columns(thread=pl.lit(0, pl.Int64))
 
 
 def _calls_before(run: Timeline, rows: pl.Series) -> pl.Series:

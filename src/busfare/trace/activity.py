@@ -4,6 +4,7 @@ of the operating system) and by the stacks that a profiler sampled.
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 import polars as pl
@@ -13,10 +14,13 @@ from busfare.trace.lanes import Union
 __all__ = ["Activity", "deepest", "most_sampled"]
 
 THREAD = ("process", "thread")
-#: A span leads to a name inside it that covers at least this share of its time.
-MOST = 0.5
+#: The search goes on into a name that covers MOST of the time. A name that covers NEARLY_ALL explains nothing: the search
+#: then takes any inside that covers LEAST.
+LEAST, MOST, NEARLY_ALL = 0.2, 0.5, 0.9
 #: Numbers in names tell instances apart: `ProfilerStep#5`, `batch 12`.
-NUMBER = r"\b\d+\b"
+NUMBER = r"#?\b\d+\b"
+#: Functions that only call what they were given.
+WRAPPER = re.compile(r" (_\w*call_impl|__call__|wrapper\w*|_?wrapped\w*|decorate_context|_fn|inner)$")
 
 
 class Activity(NamedTuple):
@@ -31,8 +35,7 @@ def deepest(spans: pl.DataFrame, gaps: pl.DataFrame) -> Activity | None:
     """The innermost name that still covers most of `gaps`; where none covers most of them, the name that covers the most.
 
     `spans`: process, thread, start_ns, end_ns, kind, name; `gaps`: process, thread, start_ns, end_ns, apart from each other
-    on a thread. The search begins at the outermost spans, and goes on inside a name while another there covers at least
-    MOST of its time. None where no span overlaps a gap.
+    on a thread. The search begins at the outermost spans. None where no span overlaps a gap.
     """
     total = int((gaps["end_ns"] - gaps["start_ns"]).sum())
     covered = [
@@ -42,18 +45,23 @@ def deepest(spans: pl.DataFrame, gaps: pl.DataFrame) -> Activity | None:
     if not covered:
         return None
     spans = _with_parents(pl.concat(covered))
-    spans = spans.with_columns(label=pl.col("name").cast(pl.String).str.replace_all(NUMBER, "#"))
+    name = pl.col("name").cast(pl.String)
+    spans = spans.with_columns(
+        label=pl.when(pl.col("kind") == "range").then(name.str.replace_all(NUMBER, "#")).otherwise(name)
+    )
     inside, least, chosen = spans.filter(pl.col("parent").is_null()), 0.0, None
     while inside.height:
         names = inside.group_by("kind", "label").agg(pl.col("ns").sum(), pl.first("name"), count=pl.len())
         longest = names.sort("ns", "label", descending=[True, False]).row(0, named=True)
-        if longest["ns"] < least:
+        share = min(longest["ns"] / total, 1.0)
+        if share < least:
             break
         name = longest["label"] if longest["count"] > 1 else str(longest["name"])
-        chosen = Activity(longest["kind"], name, min(longest["ns"] / total, 1.0))
+        if chosen is None or not WRAPPER.search(name):
+            chosen = Activity(longest["kind"], name, share)
+        least = LEAST if share >= NEARLY_ALL else MOST if share >= MOST else MOST * share
         of_name = (pl.col("label") == longest["label"]) & (pl.col("kind") == longest["kind"])
-        rows = inside.filter(of_name)["row"]
-        inside, least = spans.filter(pl.col("parent").is_in(rows.implode())), MOST * longest["ns"]
+        inside = spans.filter(pl.col("parent").is_in(inside.filter(of_name)["row"].implode()))
     return chosen
 
 
@@ -68,7 +76,9 @@ def most_sampled(samples: pl.DataFrame, gaps: pl.DataFrame) -> Activity | None:
         return None
     every = pl.concat(names)
     counts = every.drop_nulls().value_counts(sort=True)
-    return Activity("sample", str(counts["name"][0]), counts["count"][0] / len(every)) if counts.height else None
+    return (
+        Activity("sample", str(counts["name"][0]), counts["count"][0] / len(every)) if counts.height else None
+    )
 
 
 def _by_thread(rows: pl.DataFrame, gaps: pl.DataFrame) -> list[tuple[pl.DataFrame, pl.DataFrame]]:
@@ -85,9 +95,26 @@ def _covered(spans: pl.DataFrame, gaps: pl.DataFrame) -> pl.Series:
 
 
 def _with_parents(spans: pl.DataFrame) -> pl.DataFrame:
-    """`spans` with their `row`, and of each the `parent`: the row of the innermost span around it on its thread, or null."""
+    """`spans` with their `row`, and of each the `parent`: the row of the innermost span around it on its thread, or null.
+
+    Of two spans that overlap without nesting, as a range and the function that opens it, the shorter is left out.
+    """
     order = [*THREAD, "start_ns", "end_ns"]
-    spans = spans.sort(order, descending=[False, False, False, True]).with_row_index("row")
+    spans = spans.sort(order, descending=[False, False, False, True])
+    while True:
+        spans = _numbered_by_depth(spans)
+        parents = spans[spans["parent"].fill_null(0)]
+        crossing = spans["parent"].is_not_null() & (spans["end_ns"] > parents["end_ns"])
+        if not crossing.any():
+            return spans
+        longer = (spans["end_ns"] - spans["start_ns"]) >= (parents["end_ns"] - parents["start_ns"])
+        dropped = spans["parent"].zip_with(longer, spans["row"]).filter(crossing)
+        spans = spans.filter(~pl.col("row").is_in(dropped.implode())).drop("row", "parent")
+
+
+def _numbered_by_depth(spans: pl.DataFrame) -> pl.DataFrame:
+    """`spans`, in order, with `row` and `parent`: the last span that began a level above."""
+    spans = spans.with_row_index("row")
     edges = pl.concat(
         [
             spans.select("row", *THREAD, at="start_ns", deeper=1, order=1),

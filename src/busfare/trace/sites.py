@@ -58,6 +58,12 @@ def of_python(frames: str) -> str | None:
     return None
 
 
+def first_frame(frames: str) -> str | None:
+    """The innermost of frames as `of_python` has them, whosever it is; None where it is none of a file."""
+    frame = FRAME.match(frames.partition(";")[0].strip())
+    return frame and placed(frame["function"], frame["file"], frame["line"])
+
+
 def module_of(frame: str) -> str | None:
     """The class of the module that PyTorch's profiler names: `Linear` of `nn.Module: Linear_0`."""
     match = MODULE.match(frame)

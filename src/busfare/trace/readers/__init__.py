@@ -46,6 +46,7 @@ class RecordAgain:
 
     gpu: str = "the GPU's activity on"
     allocations: str = ""
+    activity: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

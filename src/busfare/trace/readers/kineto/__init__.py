@@ -159,6 +159,8 @@ FORMATS = (
         suffixes=(".json",),
         # Execution traces: operators without times.
         companions=re.compile(rb'\s*\{\s*"schema":\s*"\d'),
-        record_again=RecordAgain(gpu="`ProfilerActivity.CUDA`"),
+        record_again=RecordAgain(
+            gpu="`ProfilerActivity.CUDA`", activity="`ProfilerActivity.CPU` and `with_stack=True`"
+        ),
     ),
 )

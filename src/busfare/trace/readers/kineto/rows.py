@@ -174,9 +174,9 @@ def _located(calls: pl.DataFrame, scanner: EventScanner) -> pl.DataFrame:
 
 
 def activity_of(scanner: EventScanner) -> pl.DataFrame:
-    """Rows of `activity`: operators, and of Python's functions the program's."""
+    """Rows of `activity`: operators and Python's functions."""
     operators = [signature[0].decode("utf-8", "replace").strip('"') for signature in scanner.signatures]
-    functions = [sites.of_python(name.decode("utf-8", "replace")) for name in scanner.function_names]
+    functions = [sites.first_frame(name.decode("utf-8", "replace")) for name in scanner.function_names]
     spans = []
     for kind, columns, texts, text_of in (
         ("operator", scanner.operators, operators, "signature"),

@@ -307,7 +307,11 @@ def _read(source: Source) -> Trace:
     return read(source.database or DirectoryTables(source.path), source.launches, source.activity)
 
 
-AGAIN = RecordAgain(gpu="`nsys profile --trace=cuda`", allocations="nsys --cuda-memory-usage=true")
+AGAIN = RecordAgain(
+    gpu="`nsys profile --trace=cuda`",
+    allocations="nsys --cuda-memory-usage=true",
+    activity="`nsys profile --trace=cuda,nvtx,osrt --sample=process-tree`",
+)
 FORMATS = (
     Format(
         name="nsys-sqlite",
