@@ -116,16 +116,16 @@ node = load_node
 
 def read(path: str | Path) -> Run:
     """The run that was recorded in the trace at `path`, whatever profiler wrote it."""
-    return _run(path, launches=True)
+    return _run(path, launches=True, activity=True)
 
 
-def _run(source: Source, launches: bool = False) -> Run:
+def _run(source: Source, launches: bool = False, activity: bool = False) -> Run:
     if isinstance(source, Run):
         return source
     if not isinstance(source, Trace):
         path = _path(source)
         with reading(path):
-            source = read_file(path, launches)
+            source = read_file(path, launches, activity)
     return Run(**{column.name: getattr(source, column.name) for column in fields(Trace)})
 
 
@@ -175,7 +175,7 @@ def report(
                 lambda page: job_document(of_job, where, together if page else None, figures),
             )
         trace = alone
-    run = part_of(_fingerprinted(_run(trace), fingerprints), **question.part())
+    run = part_of(_fingerprinted(_run(trace, activity=True), fingerprints), **question.part())
     result, replayed, findings = examine(run, where, question.unrecorded)
     if baseline:
         result.baseline = diff_reports(baseline, result)

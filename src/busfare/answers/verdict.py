@@ -10,10 +10,14 @@ import numpy as np
 import polars as pl
 from msgspec import Struct
 
-from busfare.timeline import Timeline
-from busfare.timeline.engine import IN_CALLS, PART_NAMES, UNEXPLAINED, Decided
+from busfare.statements import Words, sentences, statement
+from busfare.timeline import Decided, PathPart, Timeline
+from busfare.timeline.engine import IN_CALLS, PART_NAMES, START_UP, UNEXPLAINED
+from busfare.trace import Trace
 from busfare.trace.activity import LEAST, THREAD, deepest, most_sampled
 from busfare.trace.lanes import is_transfer
+from busfare.trace.readers import record_again
+from busfare.trace.totals import Totals
 
 #: What owns a part of a run; `gap` is the time between two API calls, of which nothing was recorded.
 OwnerKind = Literal["call", "kernel", "copy", "range", "operator", "function", "os-call", "sample", "gap"]
@@ -21,6 +25,16 @@ BETWEEN_CALLS = "CPU time between API calls"
 #: Steps that PyTorch's profiler counts: the unit of work, whose name says nothing of what it does.
 STEP = r"^ProfilerStep#"
 NS = 1e-9
+#: So many owners are named, the smaller ones only where they take this share of the run.
+MOST_OWNERS, WORTH_SAYING = 3, 0.05
+#: Parts whose name says more of what happens than the kind of their owner.
+KINDS_OF = {
+    START_UP: "start-up",
+    UNEXPLAINED: "unexplained",
+    "launches": "launch",
+    "gaps between operations": "idle",
+    "CPU wake-up": "wake-up",
+}
 
 
 class Owner(Struct):
@@ -31,13 +45,71 @@ class Owner(Struct):
     share: float
 
 
-class PathOwner(Struct, kw_only=True):
-    """A part of the critical path and what owns most of it; `share`: of the run."""
+class PathOwner(PathPart, frozen=True):
+    """A part of the critical path, and what owns most of it."""
 
-    part: str
-    seconds: float
-    share: float
-    owner: Owner | None
+    owner: Owner | None = None
+
+
+class Verdict(Struct):
+    """`gpu_busy_share`: of the run, the mean over its GPUs; None where the trace has no GPU's work.
+
+    `text`: sentences: how busy the GPU is, the largest part of the run and its owner, start-up, transfers, communication.
+    """
+
+    gpu_busy_share: float | None
+    text: list[Words]
+
+
+def verdict(trace: Trace, totals: Totals, path: list[PathOwner] | None) -> Verdict:
+    """What a reader of a report has to know first."""
+    run = totals.makespan_seconds
+    busy = [gpu.busy_seconds / run for gpu in totals.gpus if run]
+    share = sum(busy) / len(busy) if busy else None
+    text = [statement("verdict.idle-gpu", seconds=run)]
+    if len(busy) == 1:
+        text = [statement("verdict.busy", share=share, seconds=run)]
+    elif busy:
+        text = [statement("verdict.busy-gpus", count=len(busy), low=min(busy), high=max(busy), seconds=run)]
+    owned = sorted((part for part in path or () if part.owner), key=_owned_seconds, reverse=True)
+    text += [_largest(trace, part) for part in owned[:1]]
+    text += [_next(part) for part in owned[1:MOST_OWNERS] if _owned_seconds(part) >= WORTH_SAYING * run]
+    moved = totals.transfers
+    if moved.count:
+        figures = {"seconds": moved.seconds, "bytes": moved.bytes, "exposed": moved.exposed_seconds}
+        text.append(
+            statement("verdict.transfers", share=moved.exposed_seconds / run if run else 0.0, **figures)
+        )
+    if totals.communication.count:
+        text.append(statement("verdict.communication", seconds=totals.communication.seconds))
+    return Verdict(share, text)
+
+
+def _owned_seconds(part: PathOwner) -> float:
+    return part.seconds * part.owner.share if part.owner else 0.0
+
+
+def _largest(trace: Trace, part: PathOwner) -> Words:
+    """The largest part of the run, with its owner, and how to record what the trace does not say of it."""
+    assert part.owner
+    seconds, share = _owned_seconds(part), part.share * part.owner.share
+    what = statement("verdict.largest", owner=_described(part), seconds=seconds, share=share)
+    hint = record_again(trace.format).activity if part.owner.kind == "gap" else ""
+    return sentences(what, statement("verdict.record", how=hint) if hint else None)
+
+
+def _next(part: PathOwner) -> Words:
+    assert part.owner
+    share = part.share * part.owner.share
+    return statement("verdict.next", owner=_described(part), seconds=_owned_seconds(part), share=share)
+
+
+def _described(part: PathOwner) -> Words:
+    """`start-up in cudaMalloc`."""
+    assert part.owner
+    return statement(
+        f"owner.{KINDS_OF.get(part.part, part.owner.kind)}", name=part.owner.name, part=part.part
+    )
 
 
 def path_owners(run: Timeline, path: Decided) -> list[PathOwner]:
@@ -111,7 +183,8 @@ def _of_gaps(run: Timeline, steps: pl.DataFrame) -> Owner | None:
     gaps = steps.select("start_ns", "ns", end_ns=pl.col("start_ns") + pl.col("ns"))
     gaps = pl.concat([gaps, run.calls.select(*THREAD, "name")[rows]], how="horizontal")
     ranges = trace.markers.filter(
-        pl.col("end_ns") > pl.col("start_ns"), ~pl.col("name").cast(pl.String).str.contains(STEP).fill_null(True)
+        pl.col("end_ns") > pl.col("start_ns"),
+        ~pl.col("name").cast(pl.String).str.contains(STEP).fill_null(True),
     )
     named = pl.concat(
         [
@@ -136,7 +209,7 @@ def _of_gaps(run: Timeline, steps: pl.DataFrame) -> Owner | None:
     )
     for activity in candidates:
         if activity and activity.share >= LEAST:
-            return Owner(*activity)
+            return Owner(*activity)  # type: ignore[arg-type]
     before = _calls_before(run, rows)
     sums = gaps.with_columns(before=before).group_by("before", "name").agg(pl.col("ns").sum())
     first, then, ns = sums.sort("ns", descending=True).row(0)

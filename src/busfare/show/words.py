@@ -18,13 +18,29 @@ from busfare.answers.offload import PlanOffloadResult
 from busfare.quantities import exact_bytes
 from busfare.show.plan_words import kv_words, offload_words
 from busfare.statements import Statement
+from busfare.trace.words import function_name
 
 __all__ = ["templates", "text", "worded"]
 
 Result = TypeVar("Result")
+#: A longer name is cut in a sentence.
+LONGEST_NAME = 60
+
+
+def _share(share: float) -> str:
+    return "less than 1%" if 0 < share < 0.01 else f"{share:.0%}"
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…"
+
+
 #: How `words.toml` has amounts shown, besides Python's own formats and nouns to count: `{seconds:time}`, `{number:copy}`.
 AMOUNTS: dict[str, Callable[[Any], str]] = {
     "count": amounts.count,
+    "share": _share,
+    "name": _short,
+    "symbol": lambda name: _short(function_name(name)),
     "exact": exact_bytes,
     "rate": amounts.rate,
     "size": amounts.size,

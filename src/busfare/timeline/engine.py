@@ -187,18 +187,18 @@ def critical_path_shares(run: Timeline | Played) -> list[PathPart]:
     return sorted(parts, key=lambda part: (-part.seconds, part.part))
 
 
-def set_by(shares: list[PathPart]) -> str:
+def set_by(shares: Sequence[PathPart]) -> str:
     """What limits a run: `gpu` where GPUs work for most of its critical path, but for copies; else `host`."""
     of_gpus = sum(part.share for part in shares if part.part in OF_GPUS)
     return "gpu" if of_gpus >= 0.5 else "host"
 
 
-def unexplained_seconds(shares: list[PathPart]) -> float:
+def unexplained_seconds(shares: Sequence[PathPart]) -> float:
     """How much of a run nothing in its trace explains, from `critical_path_shares`."""
     return sum(part.seconds for part in shares if part.part == UNEXPLAINED)
 
 
-def startup_seconds(shares: list[PathPart]) -> float:
+def startup_seconds(shares: Sequence[PathPart]) -> float:
     """How much of a run is start-up, from `critical_path_shares`."""
     return sum(part.seconds for part in shares if part.part == START_UP)
 

@@ -45,10 +45,9 @@ def deepest(spans: pl.DataFrame, gaps: pl.DataFrame) -> Activity | None:
     if not covered:
         return None
     spans = _with_parents(pl.concat(covered))
-    name = pl.col("name").cast(pl.String)
-    spans = spans.with_columns(
-        label=pl.when(pl.col("kind") == "range").then(name.str.replace_all(NUMBER, "#")).otherwise(name)
-    )
+    text = pl.col("name").cast(pl.String)
+    numberless = pl.when(pl.col("kind") == "range").then(text.str.replace_all(NUMBER, "#"))
+    spans = spans.with_columns(label=numberless.otherwise(text))
     inside, least, chosen = spans.filter(pl.col("parent").is_null()), 0.0, None
     while inside.height:
         names = inside.group_by("kind", "label").agg(pl.col("ns").sum(), pl.first("name"), count=pl.len())

@@ -36,9 +36,9 @@ LIBRARY_MODULES = (
     *("libc.", "libc-", "libpthread", "libdl", "libm.", "libm-", "librt", "ld-", "ld64", "libgcc_s", "libstdc++", "libgomp"),
     *("libmpi", "libopen-", "libucp", "libucs", "libuct", "libpython", "python", "libtorch", "libc10", "libcupy", "[vdso]"),
 )  # fmt: skip
-#: CUDA's functions, also where the program's own file holds them: linked in, inlined, or the stand-in of a kernel.
+#: The standard library's and CUDA's functions, also where the program's own file holds them: linked in, inlined, or the stand-in of a kernel.
 LIBRARY_FUNCTIONS = re.compile(
-    r"^(\S+ )?(std|__gnu_cxx)::|^(\S+ )?_*(cuda|hip|nvtx)[A-Z]\w*(<.*>)?(\(|$)|__device_stub__|__cudart|^_start$|^0x[0-9a-f]+$"
+    r"^(\S+ )?((std|__gnu_cxx)::|_*(cuda|hip|nvtx)[A-Z]\w*(<.*>)?(\(|$))|__device_stub__|__cudart|^_start$|^0x[0-9a-f]+$"
 )
 #: Longer names of functions, of templates mostly, are cut.
 LONGEST = 120
