@@ -1,5 +1,5 @@
-"""What decides how long a run takes: the parts of its critical path, and who owns most of each: a call, an operator, a range,
-a function, a kernel or copies.
+"""What decides how long a run takes: the parts of its critical path, and what owns most of each: a call, an operator, a
+range, a function, a kernel or copies.
 """
 
 from __future__ import annotations
@@ -73,7 +73,13 @@ def verdict(trace: Trace, totals: Totals, path: list[PathOwner] | None) -> Verdi
         text = [statement("verdict.busy-gpus", count=len(busy), low=min(busy), high=max(busy), seconds=run)]
     owned = sorted((part for part in path or () if part.owner), key=_owned_seconds, reverse=True)
     text += [_largest(trace, part) for part in owned[:1]]
-    text += [_next(part) for part in owned[1:MOST_OWNERS] if _owned_seconds(part) >= WORTH_SAYING * run]
+    if following := [
+        _share_of(part) for part in owned[1:MOST_OWNERS] if _owned_seconds(part) >= WORTH_SAYING * run
+    ]:
+        text.append(statement("verdict.next", owners=statement("common.clauses", parts=tuple(following))))
+    if shown := [part for part in path or () if part.share >= WORTH_SAYING]:
+        parts = tuple(statement("verdict.part", part=part.part, share=part.share) for part in shown)
+        text.append(statement("verdict.path", parts=statement("common.clauses", parts=parts)))
     moved = totals.transfers
     if moved.count:
         figures = {"seconds": moved.seconds, "bytes": moved.bytes, "exposed": moved.exposed_seconds}
@@ -98,10 +104,10 @@ def _largest(trace: Trace, part: PathOwner) -> Words:
     return sentences(what, statement("verdict.record", how=hint) if hint else None)
 
 
-def _next(part: PathOwner) -> Words:
+def _share_of(part: PathOwner) -> Words:
     assert part.owner
     share = part.share * part.owner.share
-    return statement("verdict.next", owner=_described(part), seconds=_owned_seconds(part), share=share)
+    return statement("verdict.owner", owner=_described(part), seconds=_owned_seconds(part), share=share)
 
 
 def _described(part: PathOwner) -> Words:
@@ -131,7 +137,7 @@ def path_owners(run: Timeline, path: Decided) -> list[PathOwner]:
 
 
 def _steps(run: Timeline, path: Decided) -> pl.DataFrame:
-    """The steps of the critical path, each once for every part that it counts as: part, whose, start_ns (of the trace), ns."""
+    """The steps of the critical path, once for every part that each counts as: part, whose, start_ns (of the trace), ns."""
     rest = path.ends - path.starts
     for ns in path.apart.values():
         rest = rest - ns

@@ -16,6 +16,7 @@ from busfare.errors import InputError
 from busfare.printable import printable
 from busfare.trace.model import Trace
 from busfare.trace.tables import COUNTERS, OPERATIONS_RECORDED, SHAPE, conform, empty
+from busfare.trace.words import function_name
 
 __all__ = ["COUNT", "counted_kernels", "printed_counters", "with_fingerprints_of"]
 

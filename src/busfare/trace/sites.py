@@ -36,7 +36,8 @@ LIBRARY_MODULES = (
     *("libc.", "libc-", "libpthread", "libdl", "libm.", "libm-", "librt", "ld-", "ld64", "libgcc_s", "libstdc++", "libgomp"),
     *("libmpi", "libopen-", "libucp", "libucs", "libuct", "libpython", "python", "libtorch", "libc10", "libcupy", "[vdso]"),
 )  # fmt: skip
-#: The standard library's and CUDA's functions, also where the program's own file holds them: linked in, inlined, or the stand-in of a kernel.
+#: Functions of the standard library and of CUDA, also where the program's own file holds them: linked in, inlined, or the
+#: stand-in of a kernel.
 LIBRARY_FUNCTIONS = re.compile(
     r"^(\S+ )?((std|__gnu_cxx)::|_*(cuda|hip|nvtx)[A-Z]\w*(<.*>)?(\(|$))|__device_stub__|__cudart|^_start$|^0x[0-9a-f]+$"
 )

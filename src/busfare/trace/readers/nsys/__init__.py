@@ -39,7 +39,9 @@ MOST_WARNINGS = 5
 
 
 def read(tables: TableSource, launches: bool = False, activity: bool = False) -> Trace:
-    """Reads an export, with its launches and what its host threads did, or not. Raises InputError if a table that is there cannot be read."""
+    """Reads an export, with its launches and what its host threads did, or not.
+
+    Raises InputError if a table that is there cannot be read."""
     strings = tables.read(STRINGS, ints("id") | texts("value"))
     strings = strings.unique("id", keep="first", maintain_order=True).drop_nulls()
     omissions = Omissions()

@@ -226,7 +226,7 @@ def _innermost_of_program(frames: pl.DataFrame) -> pl.DataFrame:
 
 
 def activity_of(tables: TableSource, strings: pl.DataFrame) -> pl.DataFrame:
-    """Rows of `activity`: calls of the operating system; samples by the program's innermost frame, null where there is none."""
+    """Rows of `activity`: calls of the operating system; samples by the program's innermost frame, null where none is."""
     called = tables.read(OS_CALLS, ints("start end globalTid nameId"))
     called = called.join(strings, left_on="nameId", right_on="id", how="inner").with_columns(
         kind=pl.lit("os-call")
