@@ -22,7 +22,7 @@ from busfare.cost.ranges import NO_HELD_OUT_DATA, figures_of, range_of, ranged, 
 from busfare.errors import InputError
 from busfare.nodes import Node
 from busfare.questions import HostRule, KernelRule
-from busfare.statements import Words, statement
+from busfare.statements import Words, sentences, statement
 from busfare.timeline import Played, Timeline, play, timeline
 from busfare.timeline.changes import Change, Setting
 from busfare.timeline.changes.durations import host_changes, kernel_changes, on_node
@@ -45,6 +45,8 @@ __all__ = [
 NS = 1e-9
 #: More than this part of the GPU's time is most of it.
 MOST = 0.5
+#: A smaller change of the whole run is none.
+NOTICED = 0.005
 MOSTLY_GRAPHS = (
     "most of the GPU's time is in CUDA graphs that were recorded as a whole, and that time cannot be predicted; record the "
     "nodes of the graphs (with Nsight Systems: --cuda-graph-trace=node)"
@@ -133,6 +135,7 @@ class Projected(Projection, tag_field="schema", tag="busfare.project/1", kw_only
     """The first node's projection, and all of them."""
 
     from_guessed_from_gpu_name: bool
+    verdict: Words
     projections: list[Projection]
 
 
@@ -278,13 +281,43 @@ def project(
     )
 
 
-def projected(projections: Sequence[Projection], guessed: bool = False) -> Projected:
+def projected(projections: Sequence[Projection], host: float, guessed: bool = False) -> Projected:
     """The first node's projection at the top, and all of them.
 
-    `guessed`: where it was recorded is a guess, from the name of the GPU.
+    `host`: the share of the recorded run that CPU time limits. `guessed`: where it was recorded is a guess, from the name of
+    the GPU.
     """
     every = list(projections)
-    return Projected(**asdict(every[0]), from_guessed_from_gpu_name=guessed, projections=every)
+    return Projected(
+        **asdict(every[0]),
+        from_guessed_from_gpu_name=guessed,
+        verdict=_verdict(every, host),
+        projections=every,
+    )
+
+
+def _verdict(projections: Sequence[Projection], host: float) -> Words:
+    """What limits the recorded run, and which node shortens it most."""
+    limit = statement(
+        "project.host-bound" if host >= MOST else "project.gpu-bound",
+        share=host if host >= MOST else 1 - host,
+    )
+    runs = [
+        (p.makespan.predicted_seconds, p) for p in projections if p.makespan.predicted_seconds is not None
+    ]
+    if not runs:
+        return limit
+    seconds, best = min(runs, key=lambda run: run[0])
+    run = best.makespan
+    gain = 1 - seconds / run.recorded_seconds if run.recorded_seconds else 0.0
+    outcome = "same" if abs(gain) < NOTICED else "faster" if gain > 0 else "slower"
+    outcome += "-best" if len(projections) > 1 else ""
+    return sentences(
+        limit,
+        statement(
+            f"project.{outcome}", node=best.to, gain=abs(gain), seconds=seconds, recorded=run.recorded_seconds
+        ),
+    )
 
 
 def _clauses(parts: Sequence[Words]) -> Words | None:

@@ -281,10 +281,12 @@ def diff_blocks(result: Diff) -> list[Block]:
     for title, rows in titles.items():
         kept = [row for row in rows if abs(row.change_seconds) >= LEAST_CHANGE * run or title == "work"]
         if kept:
-            blocks.append(_changes(title, kept))
+            made = _changes(title, kept)
+            blocks.append(made if rows is result.critical_path else replace(made, face="details"))
     if result.findings:
         gains = {"predicted gain before": "before_gain_seconds", "after": "after_gain_seconds"}
-        blocks.append(table(result.findings, "Findings, before and after", {"finding": "title"}, gains))
+        findings = table(result.findings, "Findings, before and after", {"finding": "title"}, gains)
+        blocks.append(replace(findings, face="details"))
     return blocks
 
 

@@ -56,9 +56,15 @@ def render(document: Document, width: int, details: bool = False) -> Iterator[Li
     yield from blocks if head else dropwhile(lambda line: not line[0], blocks)
     left_out = [block for block in document.blocks if block.face == "details"]
     if left_out and not details:
-        titles = ", ".join(dict.fromkeys(filter(None, (block.title.lower() for block in left_out))))
+        titles = ", ".join(dict.fromkeys(filter(None, map(_called, left_out))))
         yield "", ""
         yield from _sentences(f"With --details: {titles}.", width, style="dim")
+
+
+def _called(block: Block) -> str:
+    """What a block is about: its title, or what its first column holds."""
+    title = block.title.rpartition(", ")[2] or (block.columns[0].name if isinstance(block, Table) else "")
+    return title[:1].lower() + title[1:]
 
 
 def _block(block: Block, width: int, details: bool) -> Iterator[Line]:

@@ -21,8 +21,8 @@ from busfare.trace.tables import WAITS_FOR
 from busfare.trace.words import CLASSES, GRAPH_LAUNCH, Words, kind_codes
 
 __all__ = [
-    "PART_NAMES", "Decided", "PathPart", "Played", "Unrecorded", "core_columns", "critical_path_shares", "decided", "play",
-    "set_by", "startup_seconds", "unexplained_seconds", "unrecorded",
+    "PART_NAMES", "Decided", "PathPart", "Played", "Unrecorded", "core_columns", "critical_path_shares", "decided",
+    "host_share", "play", "set_by", "startup_seconds", "unexplained_seconds", "unrecorded",
 ]  # fmt: skip
 
 NS = 1e-9
@@ -185,6 +185,11 @@ def critical_path_shares(run: Timeline | Played) -> list[PathPart]:
     named = zip(PART_NAMES, sums, strict=True)
     parts = [PathPart(part, length * NS, length / total) for part, length in named if length > 0]
     return sorted(parts, key=lambda part: (-part.seconds, part.part))
+
+
+def host_share(shares: Sequence[PathPart]) -> float:
+    """The share of a run's critical path during which its host, no GPU and no copy, limits it."""
+    return 1.0 - sum(part.share for part in shares if part.part in (*OF_GPUS, "copies", "memory sets"))
 
 
 def set_by(shares: Sequence[PathPart]) -> str:

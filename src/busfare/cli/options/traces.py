@@ -136,6 +136,7 @@ project = Command(
     counted,
     host_times,
     OF_PART,
+    details,
     SHOWN,
 )
 
@@ -160,6 +161,7 @@ diff = Command(
     argument("before BEFORE", "A trace of a program."),
     argument("after AFTER", "A trace of the changed program."),
     OF_PART,
+    details,
     SHOWN,
 )
 
