@@ -62,7 +62,7 @@ from busfare.show.notebook import (
 from busfare.show.progress import job_progress, reading
 from busfare.show.report import diff_document, report_document
 from busfare.show.time_line_rows import time_line
-from busfare.timeline import critical_path_shares, host_share, timeline
+from busfare.timeline import timeline
 from busfare.timeline.changes import Setting, changes_of
 from busfare.trace import Trace
 from busfare.trace import read as read_file
@@ -276,8 +276,7 @@ def project(
     here = where_recorded(run, _node(question.recorded_on), "`recorded_on`")
     rebuilt, rules = timeline(run, here), (question.kernels, question.host)
     every = [project_trace(run, here, target, question.model, *rules, rebuilt) for target in targets]
-    limit = host_share(critical_path_shares(rebuilt))
-    result = projected(every, limit, guessed=question.recorded_on is None)
+    result = projected(every, guessed=question.recorded_on is None)
     return answer(Projection, result, lambda _: predictions.projection_document(result, str(run.path)))
 
 

@@ -23,7 +23,7 @@ from busfare.errors import InputError
 from busfare.nodes import Node
 from busfare.questions import HostRule, KernelRule
 from busfare.statements import Words, sentences, statement
-from busfare.timeline import Played, Timeline, play, timeline
+from busfare.timeline import Played, Timeline, critical_path_shares, host_share, play, timeline
 from busfare.timeline.changes import Change, Setting
 from busfare.timeline.changes.durations import host_changes, kernel_changes, on_node
 from busfare.timeline.edit import nanoseconds_of_kernels, with_durations
@@ -119,11 +119,12 @@ class KernelsThere(Struct, kw_only=True):
 
 
 class Projection(Struct, kw_only=True):
-    """A run on another node, by one model."""
+    """A run on another node, by one model. `host_share`: of the recorded run, which CPU time limits."""
 
     recorded_on: str = field(name="from")
     to: str
     model: str
+    host_share: float
     transfers: TransfersThere
     makespan: RunThere
     kernels: KernelsThere
@@ -236,7 +237,7 @@ def project(
     transfers = transfers.with_columns(
         pl.when(kept).then("recorded_seconds").otherwise(name).alias(name) for name in ENDS
     )
-    before = play(rebuilt or timeline(trace, recorded_on))
+    before = play(rebuilt or timeline(trace, recorded_on), path=True)
     rules = kernel_changes(kernels, recorded_on, to)
     host_rules = host_changes(host, recorded_on, to)
     changed = before.timeline
@@ -262,6 +263,7 @@ def project(
         recorded_on=recorded_on.name,
         to=to.name,
         model=model,
+        host_share=host_share(critical_path_shares(before)),
         transfers=TransfersThere(
             recorded_seconds=float(transfers["recorded_seconds"].sum()),
             predicted_seconds=float(transfers["predicted_seconds"].sum()),
@@ -281,26 +283,25 @@ def project(
     )
 
 
-def projected(projections: Sequence[Projection], host: float, guessed: bool = False) -> Projected:
+def projected(projections: Sequence[Projection], guessed: bool = False) -> Projected:
     """The first node's projection at the top, and all of them.
 
-    `host`: the share of the recorded run that CPU time limits. `guessed`: where it was recorded is a guess, from the name of
-    the GPU.
+    `guessed`: where it was recorded is a guess, from the name of the GPU.
     """
     every = list(projections)
     return Projected(
         **asdict(every[0]),
         from_guessed_from_gpu_name=guessed,
-        verdict=_verdict(every, host),
+        verdict=_verdict(every),
         projections=every,
     )
 
 
-def _verdict(projections: Sequence[Projection], host: float) -> Words:
+def _verdict(projections: Sequence[Projection]) -> Words:
     """What limits the recorded run, and which node shortens it most."""
+    host = projections[0].host_share
     limit = statement(
-        "project.host-bound" if host >= MOST else "project.gpu-bound",
-        share=host if host >= MOST else 1 - host,
+        "project.host-bound" if host >= MOST else "project.gpu-bound", share=max(host, 1 - host)
     )
     runs = [
         (p.makespan.predicted_seconds, p) for p in projections if p.makespan.predicted_seconds is not None
@@ -308,16 +309,12 @@ def _verdict(projections: Sequence[Projection], host: float) -> Words:
     if not runs:
         return limit
     seconds, best = min(runs, key=lambda run: run[0])
-    run = best.makespan
-    gain = 1 - seconds / run.recorded_seconds if run.recorded_seconds else 0.0
+    recorded = best.makespan.recorded_seconds
+    gain = 1 - seconds / recorded if recorded else 0.0
     outcome = "same" if abs(gain) < NOTICED else "faster" if gain > 0 else "slower"
-    outcome += "-best" if len(projections) > 1 else ""
-    return sentences(
-        limit,
-        statement(
-            f"project.{outcome}", node=best.to, gain=abs(gain), seconds=seconds, recorded=run.recorded_seconds
-        ),
-    )
+    several = len(projections) > 1
+    figures = {"gain": abs(gain), "seconds": seconds, "recorded": recorded}
+    return sentences(limit, statement(f"project.{outcome}{'-best' * several}", node=best.to, **figures))
 
 
 def _clauses(parts: Sequence[Words]) -> Words | None:

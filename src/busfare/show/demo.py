@@ -19,7 +19,6 @@ from busfare.show.predictions import projection_blocks, runs_figure
 from busfare.show.report import report_document
 from busfare.show.terminal import show
 from busfare.show.time_line_rows import time_line
-from busfare.timeline import critical_path_shares, host_share, timeline
 from busfare.timeline.changes import Setting, changes_of
 from busfare.trace import Trace, read
 
@@ -38,11 +37,7 @@ def run_demo(folder: Path) -> Path:
     what_if, _ = answer_what_if(before, changes_of(CHANGE, node), Setting(node), False)
     nodes = [load_node(name) for name in ELSEWHERE]
     old, new = (
-        projected(
-            [project(run, node, target, "calibrated") for target in nodes],
-            host_share(critical_path_shares(timeline(run, node))),
-        )
-        for run in (before, after)
+        projected([project(run, node, target, "calibrated") for target in nodes]) for run in (before, after)
     )
     baseline = what_if.baseline.recorded_seconds
     runs: list[tuple[str, float | Outcome]] = [
