@@ -14,7 +14,7 @@ from busfare.statements import Words, sentences, statement
 from busfare.timeline import Decided, PathPart, Timeline
 from busfare.timeline.engine import IN_CALLS, PART_NAMES, START_UP, UNEXPLAINED
 from busfare.trace import Trace
-from busfare.trace.activity import LEAST, THREAD, deepest, most_sampled
+from busfare.trace.activity import LEAST, MOST, THREAD, deepest, most_sampled
 from busfare.trace.lanes import is_transfer
 from busfare.trace.readers import record_again
 from busfare.trace.totals import Totals
@@ -27,6 +27,8 @@ STEP = r"^ProfilerStep#"
 NS = 1e-9
 #: So many owners are named, the smaller ones only where they take this share of the run.
 MOST_OWNERS, WORTH_SAYING = 3, 0.05
+#: Transfers overlap nothing where this share of them is exposed; that is worth a sentence from this share of the run on.
+NO_OVERLAP, LEAST_EXPOSED = 0.9, 0.02
 #: Parts whose name says more of what happens than the kind of their owner.
 KINDS_OF = {
     START_UP: "start-up",
@@ -86,9 +88,30 @@ def verdict(trace: Trace, totals: Totals, path: list[PathOwner] | None) -> Verdi
         text.append(
             statement("verdict.transfers", share=moved.exposed_seconds / run if run else 0.0, **figures)
         )
+        if moved.exposed_seconds >= max(NO_OVERLAP * moved.seconds, LEAST_EXPOSED * run):
+            text += _why_exposed(trace)
     if totals.communication.count:
         text.append(statement("verdict.communication", seconds=totals.communication.seconds))
     return Verdict(share, text)
+
+
+def _why_exposed(trace: Trace) -> list[Words]:
+    """Why no kernel runs beside copies between host and GPU, as far as their memory and their streams tell."""
+    place = ("process", "device", "stream")
+    copies = trace.lanes.groups.filter(pl.col("kind") == "copy", pl.col("direction").is_in(["h2d", "d2h"]))
+    kernels = trace.lanes.groups.filter(pl.col("kind") == "kernel").select(place).unique()
+    pageable = pl.any_horizontal(pl.col("source_memory", "destination_memory") == "pageable")
+    shared = copies.join(kernels, on=place, how="semi", nulls_equal=True)
+    reasons = []
+    if copies.filter(pageable)["seconds"].sum() > MOST * copies["seconds"].sum():
+        reasons.append(statement("verdict.pageable"))
+    if shared["seconds"].sum() > MOST * copies["seconds"].sum():
+        streams = shared["stream"].unique()
+        many = len(streams) > 1 or streams[0] is None
+        reasons.append(
+            statement("verdict.same-streams") if many else statement("verdict.same-stream", stream=streams[0])
+        )
+    return [statement("verdict.no-overlap", reasons=tuple(reasons))] if reasons else []
 
 
 def _owned_seconds(part: PathOwner) -> float:

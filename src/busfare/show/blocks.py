@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import asdict
@@ -96,7 +97,8 @@ def what_to_do(
         of = finding.largest if isinstance(finding, JobFinding) else finding
         more = [*map(str, of.call_sites), *_gain_notes(finding.overlaps_with, ids, of.rests_on)]
         evidence = where(finding) + of.evidence
-        command = f"busfare what-if TRACE {' '.join(of.what_if)}" if of.what_if else ""
+        trace = quote(result.trace.path) if isinstance(result, Report) else "TRACE"
+        command = f"busfare what-if {trace} {' '.join(of.what_if)}" if of.what_if else ""
         entries.append(Entry(finding.title, gain(finding), evidence, of.change, command, more, finding.id))
     return Entries(entries, "What to do", f"gains are predicted, {by}", remarks)
 
