@@ -103,9 +103,10 @@ def _why_exposed(trace: Trace) -> list[Words]:
     pageable = pl.any_horizontal(pl.col("source_memory", "destination_memory") == "pageable")
     shared = copies.join(kernels, on=place, how="semi", nulls_equal=True)
     reasons = []
-    if copies.filter(pageable)["seconds"].sum() > MOST * copies["seconds"].sum():
+    most = MOST * float(copies["seconds"].sum())
+    if float(copies.filter(pageable)["seconds"].sum()) > most:
         reasons.append(statement("verdict.pageable"))
-    if shared["seconds"].sum() > MOST * copies["seconds"].sum():
+    if float(shared["seconds"].sum()) > most:
         streams = shared["stream"].unique()
         many = len(streams) > 1 or streams[0] is None
         reasons.append(
@@ -136,9 +137,8 @@ def _share_of(part: PathOwner) -> Words:
 def _described(part: PathOwner) -> Words:
     """`start-up in cudaMalloc`."""
     assert part.owner
-    return statement(
-        f"owner.{KINDS_OF.get(part.part, part.owner.kind)}", name=part.owner.name, part=part.part
-    )
+    kind = KINDS_OF.get(part.part, part.owner.kind)
+    return statement(f"owner.{kind}", name=part.owner.name)
 
 
 def path_owners(run: Timeline, path: Decided) -> list[PathOwner]:

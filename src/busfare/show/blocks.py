@@ -95,11 +95,14 @@ def what_to_do(
     ids, entries = [finding.id for finding in result.findings], []
     for finding in result.findings:
         of = finding.largest if isinstance(finding, JobFinding) else finding
-        more = [*map(str, of.call_sites), *_gain_notes(finding.overlaps_with, ids, of.rests_on)]
+        place, *places = [*map(str, of.call_sites)] or [""]
+        more = [*places, *_gain_notes(finding.overlaps_with, ids, of.rests_on)]
         evidence = where(finding) + of.evidence
         trace = quote(result.trace.path) if isinstance(result, Report) else "TRACE"
         command = f"busfare what-if {trace} {' '.join(of.what_if)}" if of.what_if else ""
-        entries.append(Entry(finding.title, gain(finding), evidence, of.change, command, more, finding.id))
+        entries.append(
+            Entry(finding.title, gain(finding), evidence, of.change, place, command, more, finding.id)
+        )
     return Entries(entries, "What to do", f"gains are predicted, {by}", remarks)
 
 

@@ -123,14 +123,15 @@ def table(rows: Sequence[Row], title: str, *cells: Cells[Row], **more: Any) -> T
 
 @dataclass(frozen=True)
 class Entry:
-    """A finding: what to do, what it gains, why, how, the `command` that predicts it, and details; `shows`: its mark in the
-    timeline.
+    """A finding: what to do, what it gains, why, how, its `place` in the program, the `command` that predicts it, and
+    details; `shows`: its mark in the timeline.
     """
 
     title: str
     gain: str
     evidence: str
     change: str
+    place: str = ""
     command: str = ""
     more: Sequence[str] = ()
     shows: str = ""

@@ -110,7 +110,7 @@ def _owners(path: Sequence[PathOwner]) -> Table:
         "Critical path",
         {"part": "part"},
         {"time": "seconds", "of the run": "share"},
-        {"largest part": lambda part: part.owner.name if part.owner else ""},
+        {"longest in": lambda part: part.owner.name if part.owner else ""},
         {"of the part": lambda part: f"{part.owner.share:.0%}" if part.owner else ""},
     )
 

@@ -94,6 +94,7 @@ def _block(block: Block, width: int, details: bool) -> Iterator[Line]:
                 if details:
                     yield from _sentences(entry.evidence, width, 3, "dim")
                 yield from _sentences(entry.change, width, 3)
+                yield from _sentences(entry.place, width, 3, "dim")
                 yield from _sentences(entry.command, width, 3)
                 for more in entry.more if details else ():
                     yield from _sentences(more, width, 3, "dim")
