@@ -32,7 +32,9 @@ def _share(share: float) -> str:
 
 
 def _short(name: str) -> str:
-    return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…"
+    """With an ellipsis in the middle where it is long: names of kernels and functions differ at both ends."""
+    behind = LONGEST_NAME // 3
+    return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - behind - 1]}…{name[-behind:]}"
 
 
 #: How `words.toml` has amounts shown, besides Python's own formats and nouns to count: `{seconds:time}`, `{number:copy}`.
