@@ -22,9 +22,12 @@ def main() -> None:
     rows, named, agree = [], 0, 0
     truths = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))["trace"]
     for truth in truths:
-        verdict = busfare.report(TRACES / truth["file"]).verdict
-        largest = next((text for text in verdict.text if text.startswith(LARGEST)), "")
-        agrees = any(words in largest for words in truth["says"])
+        report = busfare.report(TRACES / truth["file"])
+        largest = next((text for text in report.verdict.text if text.startswith(LARGEST)), "")
+        owners = [
+            (part.share * part.owner.share, part.owner.name) for part in report.critical_path if part.owner
+        ]
+        agrees = any(words in max(owners, default=(0.0, ""))[1] for words in truth["says"])
         named, agree = named + bool(largest), agree + agrees
         shown = largest.removeprefix(LARGEST).partition(". ")[0]
         name = truth["file"].rpartition("/")[2][:40]
