@@ -417,3 +417,29 @@ def test_progress_goes_to_a_terminal_alone(tmp_path: Path) -> None:
     os.close(ours)
     assert process.returncode == 0
     assert b"/6" in shown
+
+
+def test_a_trace_alone_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trace = write_kineto(
+        tmp_path / "report", [call("cudaLaunchKernel", 0, 5, 1), kineto_copy("Memcpy HtoD", 64, 10, 5, 1)]
+    )
+    monkeypatch.chdir(tmp_path)
+    assert run("./report", "--json").stdout == run("report", str(trace), "--json").stdout.replace(
+        str(trace), "report"
+    )
+    missing = run("missing.sqlite")
+    assert missing.returncode == 2 and "missing.sqlite: cannot be read" in missing.stderr
+    # A command's name wins over a file of that name.
+    assert run("report").returncode == 2 and "TRACE" in run("report").stderr
+
+
+def test_details_are_for_those_who_ask() -> None:
+    """On a terminal of 80 columns the report of a run takes at most 40 lines."""
+    brief = subprocess.run(
+        [*BUSFARE, "report", str(EXAMPLES / "train-images-h100.json.gz")],
+        capture_output=True, text=True, check=True, env={**os.environ, "COLUMNS": "80"},
+    ).stdout.splitlines()  # fmt: skip
+    assert len(brief) <= 40 and brief[-1] != ""
+    assert any(line.startswith("With --details: transfers by path") for line in brief)
+    full = run("report", str(EXAMPLES / "train-images-h100.json.gz"), "--details").stdout
+    assert "Transfers by size" in full and "With --details" not in full

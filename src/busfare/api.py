@@ -119,16 +119,16 @@ node = load_node
 
 def read(path: str | Path) -> Run:
     """The run that was recorded in the trace at `path`, whatever profiler wrote it."""
-    return _run(path, launches=True)
+    return _run(path, launches=True, activity=True)
 
 
-def _run(source: Source, launches: bool = False) -> Run:
+def _run(source: Source, launches: bool = False, activity: bool = False) -> Run:
     if isinstance(source, Run):
         return source
     if not isinstance(source, Trace):
         path = _path(source)
         with reading(path):
-            source = read_file(path, launches)
+            source = read_file(path, launches, activity)
     parts = {part.name: getattr(source, part.name) for part in fields(Trace)}
     return Run(**parts | {"omissions": worded(source.omissions)})
 
@@ -179,7 +179,7 @@ def report(
                 lambda page: job_document(of_job, where, together if page else None, figures),
             )
         trace = alone
-    run = part_of(_fingerprinted(_run(trace), fingerprints), **question.part())
+    run = part_of(_fingerprinted(_run(trace, activity=True), fingerprints), **question.part())
     result, replayed, findings = examine(run, where, question.unrecorded, question.repeated())
     if isinstance(fingerprints, (str, Path)):
         for finding in result.findings:

@@ -12,7 +12,7 @@ import unicodedata
 HARMFUL = r"[\p{C}\p{Zl}\p{Zp}]"
 _HARMFUL = ("C", "Zl", "Zp")
 #: Where a command's context keeps that --wide was given.
-WIDE = "busfare.wide"
+WIDE, DETAILS = "busfare.wide", "busfare.details"
 
 
 def printable(text: str, but: str = "") -> str:

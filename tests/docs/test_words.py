@@ -6,6 +6,7 @@ import itertools
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -158,6 +159,7 @@ def source(folder: str = "") -> str:
 
 def put_together() -> set[str]:
     """The ids of statements that the code puts together of parts."""
+    from busfare.answers.verdict import KINDS_OF, OwnerKind
     from busfare.cost.kernels.move import BOUNDS
     from busfare.planning.strategies import STRATEGIES
     from busfare.timeline.changes.fewer_copies import IDENTITY_COLUMNS
@@ -167,6 +169,8 @@ def put_together() -> set[str]:
         "best.strategy": STRATEGIES,
         "bound": BOUNDS,
         "change": re.findall(r'\btitled(?:\(|, )"([\w-]+)"', source("timeline")),
+        "kind": (*KINDS_OF.values(), *get_args(OwnerKind)),
+        "outcome": ("same", "faster", "slower"),
         "comparable": ("programs", "runs", "units", "unknown"),
         "dominant": ("h2d", "d2h", "kernel"),
         "judged": ("few", "real", "same"),

@@ -22,8 +22,8 @@ from busfare.cost.ranges import NO_HELD_OUT_DATA, figures_of, range_of, ranged, 
 from busfare.errors import InputError
 from busfare.nodes import Node
 from busfare.questions import HostRule, KernelRule
-from busfare.statements import Words, statement
-from busfare.timeline import Played, Timeline, play, timeline
+from busfare.statements import Words, sentences, statement
+from busfare.timeline import Played, Timeline, critical_path_shares, host_share, play, timeline
 from busfare.timeline.changes import Change, Setting
 from busfare.timeline.changes.durations import (
     host_changes,
@@ -53,6 +53,8 @@ NS = 1e-9
 #: More than this part of the GPU's time is most of it.
 MOST = 0.5
 MOSTLY_GRAPHS = statement("no-range.mostly-graphs")
+#: A smaller change of the whole run is none.
+NOTICED = 0.005
 #: A predicted time and the ends of its range.
 ENDS = ["predicted_seconds", "low_seconds", "high_seconds"]
 PATH = ["direction", "source_memory", "destination_memory"]
@@ -122,11 +124,12 @@ class KernelsThere(Struct, kw_only=True):
 
 
 class Projection(Struct, kw_only=True):
-    """A run on another node, by one model."""
+    """A run on another node, by one model. `host_share`: of the recorded run, which CPU time limits."""
 
     recorded_on: str = field(name="from")
     to: str
     model: str
+    host_share: float
     transfers: TransfersThere
     makespan: RunThere
     kernels: KernelsThere
@@ -138,6 +141,7 @@ class Projected(Projection, tag_field="schema", tag="busfare.project/1", kw_only
     """The first node's projection, and all of them."""
 
     from_guessed_from_gpu_name: bool
+    verdict: Words
     projections: list[Projection]
 
 
@@ -238,7 +242,7 @@ def project(
     transfers = transfers.with_columns(
         pl.when(kept).then("recorded_seconds").otherwise(name).alias(name) for name in ENDS
     )
-    before = play(rebuilt or timeline(trace, recorded_on))
+    before = play(rebuilt or timeline(trace, recorded_on), path=True)
     rules = kernel_changes(kernels, recorded_on, to)
     host_rules = host_changes(host, recorded_on, to)
     changed = before.timeline
@@ -268,6 +272,7 @@ def project(
         recorded_on=recorded_on.name,
         to=to.name,
         model=model,
+        host_share=host_share(critical_path_shares(before)),
         transfers=TransfersThere(
             recorded_seconds=float(transfers["recorded_seconds"].sum()),
             predicted_seconds=float(transfers["predicted_seconds"].sum()),
@@ -293,7 +298,32 @@ def projected(projections: Sequence[Projection], guessed: bool = False) -> Proje
     `guessed`: where it was recorded is a guess, from the name of the GPU.
     """
     every = list(projections)
-    return Projected(**asdict(every[0]), from_guessed_from_gpu_name=guessed, projections=every)
+    return Projected(
+        **asdict(every[0]),
+        from_guessed_from_gpu_name=guessed,
+        verdict=_verdict(every),
+        projections=every,
+    )
+
+
+def _verdict(projections: Sequence[Projection]) -> Words:
+    """What limits the recorded run, and which node shortens it most."""
+    host = projections[0].host_share
+    limit = statement(
+        "project.host-bound" if host >= MOST else "project.gpu-bound", share=max(host, 1 - host)
+    )
+    runs = [
+        (p.makespan.predicted_seconds, p) for p in projections if p.makespan.predicted_seconds is not None
+    ]
+    if not runs:
+        return limit
+    seconds, best = min(runs, key=lambda run: run[0])
+    recorded = best.makespan.recorded_seconds
+    gain = 1 - seconds / recorded if recorded else 0.0
+    outcome = "same" if abs(gain) < NOTICED else "faster" if gain > 0 else "slower"
+    several = len(projections) > 1
+    figures = {"gain": abs(gain), "seconds": seconds, "recorded": recorded}
+    return sentences(limit, statement(f"project.{outcome}{'-best' * several}", node=best.to, **figures))
 
 
 def _clauses(parts: Sequence[Words]) -> Words | None:

@@ -18,6 +18,7 @@ from busfare.advise import Finding, RangedFinding, ranged
 from busfare.advise.search import REPLAYED_ROWS
 from busfare.answers.project import PathCompared, PathThere
 from busfare.answers.units import Batches, batched
+from busfare.answers.verdict import PathOwner, Verdict, path_owners, verdict
 from busfare.answers.what_if import RecordingCost, without_recorder
 from busfare.errors import InputError
 from busfare.jobs.communication import Clock, Collective, Communication, RankTimes, communication
@@ -26,7 +27,7 @@ from busfare.jobs.ranks import rows_of as communicating_rows
 from busfare.jobs.stragglers import Straggler
 from busfare.nodes import Node
 from busfare.statements import Words
-from busfare.timeline import PathPart, Timeline, critical_path_shares, startup_seconds, unexplained_seconds
+from busfare.timeline import Timeline, decided, startup_seconds, unexplained_seconds
 from busfare.trace import Omission, Trace
 from busfare.trace import totals as account
 from busfare.trace.columns import in_background
@@ -221,7 +222,8 @@ class Report(Totals, tag_field="schema", tag="busfare.report/1", kw_only=True):
     idle_gaps: list[Gap]
     units: list[Unit] = field(default_factory=list)
     recording_cost: RecordingCost | None
-    critical_path: list[PathPart] | None
+    critical_path: list[PathOwner] | None
+    verdict: Verdict
     findings: list[RangedFinding]
     baseline: Diff | UnsetType = UNSET  # against an earlier report, where one was given
     # Of several ranks in one trace.
@@ -285,7 +287,7 @@ def examine(
     account.find_lengths(trace, advise.unions())
     findings = in_background(trace.operations.height, lambda: advise.findings(trace, node, run))
     totals = account.totals(trace)
-    path = None if run is None else critical_path_shares(run)
+    path = None if run is None else path_owners(run, decided(run))
     together = _together(trace)
     copies = account.top_copies(trace, MOST_ROWS).rename({"start_ns": "start_seconds"})
     report = Report(
@@ -304,6 +306,7 @@ def examine(
         units=[unit_of(trace, units) for units in units_of(trace, LEAST)],
         recording_cost=cost,
         critical_path=path,
+        verdict=verdict(trace, totals, path),
         findings=[],  # which are looked for beside all this
         **({} if together is None else {name: getattr(together, name) for name in TOGETHER}),
         omissions=[*trace.omissions, *(run.omissions if run is not None else [])],

@@ -89,6 +89,15 @@ def app() -> None:
     """Find where a program spends time on CPU–GPU transfers, what to change, and what it would take on another machine."""
 
 
+def _with_command(arguments: list[str]) -> list[str]:
+    """`TRACE …` as `report TRACE …`, where the first is no command and a file, or looks like the name of one."""
+    first = arguments[0] if arguments else "-"
+    if first.startswith("-") or first in COMMANDS:
+        return arguments
+    named = Path(first).exists() or "/" in first or Path(first).suffix
+    return ["report", *arguments] if named else arguments
+
+
 def _with_empty_values(arguments: list[str]) -> list[str]:
     """`--pin` without a value as `--pin=`; the trace itself is no value, so it may stand behind it."""
     if arguments[:1] != ["what-if"]:
@@ -119,7 +128,9 @@ def main() -> None:
 
 def _status() -> int:
     try:
-        status = app.main(_with_empty_values(sys.argv[1:]), standalone_mode=False, prog_name="busfare")
+        status = app.main(
+            _with_empty_values(_with_command(sys.argv[1:])), standalone_mode=False, prog_name="busfare"
+        )
         return status if isinstance(status, int) else 0
     except BusfareError as error:
         return _failed(str(error), error.exit_status)

@@ -4,9 +4,9 @@ about gains and ranges.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from shlex import join, quote
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import asdict
@@ -95,10 +95,24 @@ def what_to_do(
     ids, entries = [finding.id for finding in result.findings], []
     for finding in result.findings:
         of = finding.largest if isinstance(finding, JobFinding) else finding
-        more = [*map(str, of.call_sites), *_gain_notes(finding.overlaps_with, ids, of.what_if, of.rests_on)]
+        place, *places = [*map(str, of.call_sites)] or [""]
+        more = [*places, *_gain_notes(finding.overlaps_with, ids, of.rests_on)]
         evidence = where(finding) + of.evidence
-        entries.append(Entry(finding.title, gain(finding), evidence, of.change, more, finding.id))
+        trace = quote(result.trace.path) if isinstance(result, Report) else "TRACE"
+        command = f"busfare what-if {trace} {join(of.what_if)}" if of.what_if else ""
+        entries.append(
+            Entry(finding.title, gain(finding), evidence, of.change, place, command, more, finding.id)
+        )
     return Entries(entries, "What to do", f"gains are predicted, {by}", remarks)
+
+
+def likely(gain: Ranged) -> str:
+    """', likely 5–60 ms'; '' where no range is known."""
+    if gain.low_seconds is None or gain.high_seconds is None:
+        return ""
+    low, high = (time(end).split(" ") for end in (gain.low_seconds, gain.high_seconds))
+    ends = f"{low[0]}–{' '.join(high)}" if low[1] == high[1] else f"{' '.join(low)}–{' '.join(high)}"
+    return f", likely {ends}"
 
 
 def may_be_nothing(gain: Ranged) -> str:
@@ -120,19 +134,14 @@ def _without_findings(result: Report | JobReport) -> str:
     return "The trace has no kernels and no transfers: no advice is possible."
 
 
-def _gain_notes(
-    overlaps_with: Sequence[str], ids: Sequence[str], what_if: Sequence[str], rests_on: Sequence[str]
-) -> list[str]:
-    """Which other findings, of those with `ids`, touch some of the same operations; and where the gain was replayed, under
-    which conditions it holds, and the command that shows it.
-    """
+def _gain_notes(overlaps_with: Sequence[str], ids: Sequence[str], rests_on: Sequence[str]) -> list[str]:
+    """Which other findings, of those with `ids`, touch some of the same operations; and what the gain assumes."""
     sentences = []
     if places := [str(number) for number, id in enumerate(ids, 1) if id in overlaps_with]:
         listed = " and ".join(filter(None, (", ".join(places[:-1]), places[-1])))
         sentences.append(f"Affects the same operations as {listed}: the gains do not add up.")
-    if what_if:
-        command = f"See `busfare what-if TRACE {shlex.join(what_if)}`."
-        sentences.append(f"Assumptions: {'; '.join(rests_on)}. {command}" if rests_on else command)
+    if rests_on:
+        sentences.append(f"Assumptions: {'; '.join(rests_on)}.")
     return sentences
 
 

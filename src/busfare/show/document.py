@@ -11,8 +11,8 @@ from typing import Any, Literal, Protocol, TypeVar
 
 from busfare.advise import amounts
 
-#: Where a block is shown: a page has room for what a terminal leaves out.
-Face = Literal["both", "terminal", "page"]
+#: Where a block is shown: a page has room for what a terminal leaves out, and shows `details` unless --details is given.
+Face = Literal["both", "terminal", "page", "details"]
 RECORDED = (
     "Recorded: read from the trace, like everything not marked as predicted. Predicted: by a cost model; hatched or "
     "dashed in "
@@ -123,25 +123,30 @@ def table(rows: Sequence[Row], title: str, *cells: Cells[Row], **more: Any) -> T
 
 @dataclass(frozen=True)
 class Entry:
-    """A finding: what to do, what it gains, why, how, and what else is to be known; `shows`: its mark in the timeline."""
+    """A finding: what to do, what it gains, why, how, its `place` in the program, the `command` that predicts it, and
+    details; `shows`: its mark in the timeline.
+    """
 
     title: str
     gain: str
     evidence: str
     change: str
+    place: str = ""
+    command: str = ""
     more: Sequence[str] = ()
     shows: str = ""
 
 
 @dataclass(frozen=True)
 class Entries:
-    """Findings, numbered; `note` says what their gains are."""
+    """Findings, numbered; `note` says what their gains are. A terminal shows the first `most`, unless details are wanted."""
 
     entries: Sequence[Entry]
     title: str
     note: str
     remarks: Sequence[str] = ()
     face: Face = "both"
+    most: int = 3
 
 
 @dataclass(frozen=True)

@@ -84,6 +84,8 @@ def _block(block: Block) -> str:
             entries = (
                 f"<b>{_words(entry.title)}</b> <span class='gain'>{_words(entry.gain)}</span><br>"
                 f"{_words(entry.evidence)}<br>{_words(entry.change)}"
+                + (f"<br><span class='dim'>{_words(entry.place)}</span>" if entry.place else "")
+                + (f"<br><code>{escaped(entry.command)}</code>" if entry.command else "")
                 + "".join(f"<br><span class='dim'>{_words(text)}</span>" for text in entry.more)
                 + _button(entry)
                 for entry in block.entries

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from msgspec import UNSET
@@ -42,7 +43,8 @@ def projection_document(result: Projected, trace: str) -> Document:
     result = worded(result)
     guess = GUESS if result.from_guessed_from_gpu_name else ""
     facts = f"recorded on {result.recorded_on}{guess}; predicted by cost model {result.model}"
-    blocks = projection_blocks(result)
+    blocks: list[Block] = [Text(result.verdict, "bold"), *projection_blocks(result)]
+    details: list[Block] = []
     for p in result.projections:
         notes = [f"Pageable copies: {p.pageable_copies}."] if p.pageable_copies else []
         if p.transfers.unpriced:
@@ -50,8 +52,9 @@ def projection_document(result: Projected, trace: str) -> Document:
             notes.append(f"Not priced by this model: {copies}; they keep their recorded times.")
         if p.by_path:
             figures = {"count": "count", **THERE}
-            blocks.append(table(p.by_path, f"{p.to}, by path", {"path": path_name}, figures, notes=notes))
-        blocks.append(_kernels(p))
+            details.append(table(p.by_path, f"{p.to}, by path", {"path": path_name}, figures, notes=notes))
+        details.append(_kernels(p))
+    blocks += [replace(block, face="details") for block in details]
     return Document(f"busfare: {trace}", trace, facts, blocks)
 
 

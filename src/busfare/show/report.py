@@ -9,12 +9,14 @@ from functools import partial
 from busfare.advise import RangedFinding
 from busfare.advise.amounts import count, percent, several, size, time
 from busfare.answers.report import Changed, Diff, Report, Unit, path_name
+from busfare.answers.verdict import PathOwner
 from busfare.show.blocks import (
     LEAST_DRAWN,
     PATH_NOTE,
     Shares,
     change,
     communication_blocks,
+    likely,
     may_be_nothing,
     omitted,
     paths,
@@ -51,14 +53,17 @@ def report_document(
     blocks: list[Block] = []
     if trace.incomplete:
         blocks.append(Text(f"Incomplete: {trace.incomplete}", "bold"))
+    failures = {omission.id: omission for omission in result.omissions if omission.id in FAILED}
+    listed = [failures[id] for id in FAILED if id in failures]
+    blocks += [Text(f"{count(failed.count)}× {failed.what}.", "warning") for failed in listed]
+    blocks += [
+        Text(sentence, "bold" if not place else "plain") for place, sentence in enumerate(result.verdict.text)
+    ]
     if waits := unexplained(result):
         blocks.append(Text(waits, "warning"))
-    failures = {omission.id: omission for omission in result.omissions if omission.id in FAILED}
-    shown_first = [failures[id] for id in FAILED if id in failures]
-    blocks += [Text(f"{count(failed.count)}× {failed.what}.", "warning") for failed in shown_first]
-    blocks.append(_tiles(result))
     if result.baseline:
         blocks += [Text(f"Since {result.baseline.before}:", "bold"), *diff_blocks(result.baseline)]
+    blocks += [findings, _tiles(result)]
     if result.critical_path:
         where = Shares(
             {
@@ -70,7 +75,7 @@ def report_document(
         blocks.append(Figure("path", where, "Where the run goes", PATH_NOTE))
     if time_line and time_line.items:
         blocks.append(Figure("timeline", time_line, "Timeline"))
-    blocks += [replace(findings, face="page"), _summary(result), *_gpus(result)]
+    blocks += [_summary(result), *_gpus(result)]
     if result.collectives and result.ranks and result.clocks:
         blocks += who_is_late(result.collectives, result.ranks, result.straggler or None)
         blocks += communication_blocks(result.collectives, result.ranks, result.clocks)
@@ -84,14 +89,30 @@ def report_document(
             share=part.share if part else 0.0,
         )
         blocks.append(Text(text(words), title="Communication between ranks"))
+    details: list[Block] = []
     if result.by_path:
-        blocks += [paths(result.by_path, "Transfers by path"), sizes(result.size_histogram)]
-    blocks += [*_longest(result), *_gaps(result, run)]
+        details += [paths(result.by_path, "Transfers by path"), sizes(result.size_histogram)]
+    details += [*_longest(result), *_gaps(result, run)]
     if result.critical_path:
-        shown = [part for part in result.critical_path if part.share >= LEAST_DRAWN]
-        blocks.append(table(shown, "", {"critical path": "part"}, {"time": "seconds", "of the run": "share"}))
-    blocks += [replace(findings, face="terminal"), *omitted(result.omissions), *more]
+        details.append(_owners(result.critical_path))
+    details += omitted(result.omissions)
+    blocks += [replace(block, face="details") if block.face == "both" else block for block in details] + [
+        *more
+    ]
     return Document(f"busfare: {trace.path}", trace.path, " · ".join(facts), blocks)
+
+
+def _owners(path: Sequence[PathOwner]) -> Table:
+    """The critical path: each part and who owns most of it."""
+    shown = [part for part in path if part.share >= LEAST_DRAWN]
+    return table(
+        shown,
+        "Critical path",
+        {"part": "part"},
+        {"time": "seconds", "of the run": "share"},
+        {"longest in": lambda part: part.owner.name if part.owner else ""},
+        {"of the part": lambda part: percent(part.owner.share) if part.owner else ""},
+    )
 
 
 def _tiles(result: Report) -> Tiles:
@@ -226,17 +247,17 @@ def _basis(result: Report) -> str:
 
 
 def _gain(finding: RangedFinding, result: Report) -> str:
-    """'saves 27 ms of 166 ms (16 %), by replay', or 'saves up to 27 ms of 166 ms (16 %), may save nothing' where only a
-    bound is known.
-
-    Of the run without its recorder, where that is known.
+    """'about 27 ms (16%), likely 20–31 ms', or 'up to 27 ms (16%), may save nothing'; of the run without its recorder, where
+    that is known.
     """
     gain, cost = finding.predicted_gain_seconds, result.recording_cost
     run = cost.replayed_seconds if cost else result.makespan_seconds
-    sentence = f"saves {finding.shown(gain) if finding.by_replay else f'up to {time(gain)}'}"
-    if run:
-        sentence += f" of {time(run)} ({percent(gain / run)})"
-    return sentence + (", by replay" if finding.by_replay else "") + may_be_nothing(finding)
+    share = f" ({percent(gain / run)})" if run else ""
+    if not finding.by_replay:
+        return f"up to {time(gain)}{share}{may_be_nothing(finding)}"
+    if not finding.low_seconds and finding.high_seconds:
+        return f"up to {time(finding.high_seconds)}, may save nothing; about {time(gain)}{share}"
+    return f"about {time(gain)}{share}{likely(finding)}"
 
 
 def unexplained(result: Report) -> str | None:
@@ -271,10 +292,12 @@ def diff_blocks(result: Diff) -> list[Block]:
     for title, rows in titles.items():
         kept = [row for row in rows if abs(row.change_seconds) >= LEAST_CHANGE * run or title == "work"]
         if kept:
-            blocks.append(_changes(title, kept))
+            made = _changes(title, kept)
+            blocks.append(made if rows is result.critical_path else replace(made, face="details"))
     if result.findings:
         gains = {"predicted gain before": "before_gain_seconds", "after": "after_gain_seconds"}
-        blocks.append(table(result.findings, "Findings, before and after", {"finding": "title"}, gains))
+        findings = table(result.findings, "Findings, before and after", {"finding": "title"}, gains)
+        blocks.append(replace(findings, face="details"))
     return blocks
 
 

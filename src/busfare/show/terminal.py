@@ -14,7 +14,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text as Styled
 
-from busfare.printable import WIDE, printable
+from busfare.printable import DETAILS, WIDE, printable
 from busfare.show.document import Block, Column, Document, Entries, Items, Table, Text
 
 #: Sentences are no wider, for longer lines are hard to read.
@@ -37,23 +37,37 @@ def show(document: Document) -> None:
     width = sys.maxsize if wide else shutil.get_terminal_size((PIPE, 0)).columns
     # Text of a trace may hold brackets: it is never markup, nor an emoji name.
     console = Console(file=sys.stdout, width=PIPE, markup=False, emoji=False, highlight=False)
-    for line, style in render(document, width):
+    details = command is not None and bool(command.meta.get(DETAILS))
+    for line, style in render(document, width, details):
         console.print(Styled(line, style=style), no_wrap=True, crop=False, overflow="ignore")
 
 
-def render(document: Document, width: int) -> Iterator[Line]:
-    """Its lines, each with its style, for a terminal of `width` columns."""
+def render(document: Document, width: int, details: bool = False) -> Iterator[Line]:
+    """Its lines, each with its style, for a terminal of `width` columns; with its `details` or without."""
     head = [
         *_sentences(document.heading, width, style="bold"),
         *_sentences(document.facts, width, style="dim"),
     ]
     yield from head
-    blocks = (line for block in document.blocks if block.face != "page" for line in _block(block, width))
+    faces = ("both", "terminal", "details") if details else ("both", "terminal")
+    shown = [block for block in document.blocks if block.face in faces]
+    blocks = (line for block in shown for line in _block(block, width, details))
     # No empty line stands first.
     yield from blocks if head else dropwhile(lambda line: not line[0], blocks)
+    left_out = [block for block in document.blocks if block.face == "details"]
+    if left_out and not details:
+        titles = ", ".join(dict.fromkeys(filter(None, map(_called, left_out))))
+        yield "", ""
+        yield from _sentences(f"With --details: {titles}.", width, style="dim")
 
 
-def _block(block: Block, width: int) -> Iterator[Line]:
+def _called(block: Block) -> str:
+    """What a block is about: its title, or what its first column holds."""
+    title = block.title.rpartition(", ")[2] or (block.columns[0].name if isinstance(block, Table) else "")
+    return title[:1].lower() + title[1:]
+
+
+def _block(block: Block, width: int, details: bool) -> Iterator[Line]:
     if block.title or isinstance(block, Table):
         yield "", ""
     heading = f"{block.title}  ({block.note})" if isinstance(block, Entries) else block.title
@@ -74,12 +88,20 @@ def _block(block: Block, width: int) -> Iterator[Line]:
         case Entries():
             for remark in block.remarks:
                 yield from _sentences(remark, width, 2, "dim")
-            for number, entry in enumerate(block.entries, 1):
+            shown = block.entries if details else block.entries[: block.most]
+            for number, entry in enumerate(shown, 1):
                 yield from _sentences(f"{number}. {entry.title}: {entry.gain}", width)
-                yield from _sentences(entry.evidence, width, 3, "dim")
+                if details:
+                    yield from _sentences(entry.evidence, width, 3, "dim")
                 yield from _sentences(entry.change, width, 3)
-                for more in entry.more:
+                yield from _sentences(entry.place, width, 3, "dim")
+                yield from _sentences(entry.command, width, 3)
+                for more in entry.more if details else ():
                     yield from _sentences(more, width, 3, "dim")
+            if len(shown) < len(block.entries):
+                yield from _sentences(
+                    f"and {len(block.entries) - len(shown):,} more (--details)", width, style="dim"
+                )
         case Items():
             for item in block.items[: block.most]:
                 yield from _sentences(item, width, 3)

@@ -20,13 +20,26 @@ from busfare.quantities import exact_bytes
 from busfare.show.plan_words import kv_words, offload_words
 from busfare.statements import Statement
 from busfare.trace.readers import sentence_of_reader
+from busfare.trace.words import function_name
 
 __all__ = ["templates", "text", "worded"]
 
 Result = TypeVar("Result")
+#: A longer name is cut in a sentence.
+LONGEST_NAME = 60
+
+
+def _short(name: str) -> str:
+    """With an ellipsis in the middle where it is long: names of kernels and functions differ at both ends."""
+    behind = LONGEST_NAME // 3
+    return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - behind - 1]}…{name[-behind:]}"
+
+
 #: How `words.toml` has amounts shown, besides Python's own formats and nouns to count: `{seconds:time}`, `{number:copy}`.
 AMOUNTS: dict[str, Callable[[Any], str]] = {
     "count": amounts.count,
+    "name": _short,
+    "symbol": lambda name: _short(function_name(name)),
     "exact": exact_bytes,
     "percent": amounts.percent,
     "rate": amounts.rate,

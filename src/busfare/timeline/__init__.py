@@ -8,6 +8,7 @@ from busfare.timeline.engine import (
     Played,
     critical_path_shares,
     decided,
+    host_share,
     play,
     set_by,
     startup_seconds,
@@ -16,6 +17,6 @@ from busfare.timeline.engine import (
 from busfare.timeline.model import Timeline
 
 __all__ = [
-    "PART_NAMES", "Decided", "PathPart", "Played", "Timeline", "critical_path_shares", "decided", "play", "set_by",
-    "startup_seconds", "timeline", "unexplained_seconds",
+    "PART_NAMES", "Decided", "PathPart", "Played", "Timeline", "critical_path_shares", "decided", "host_share", "play",
+    "set_by", "startup_seconds", "timeline", "unexplained_seconds",
 ]  # fmt: skip

@@ -21,8 +21,8 @@ from busfare.trace.tables import WAITS_FOR
 from busfare.trace.words import CLASSES, GRAPH_LAUNCH, Words, kind_codes
 
 __all__ = [
-    "PART_NAMES", "Decided", "PathPart", "Played", "Unrecorded", "core_columns", "critical_path_shares", "decided", "play",
-    "set_by", "startup_seconds", "unexplained_seconds", "unrecorded",
+    "PART_NAMES", "Decided", "PathPart", "Played", "Unrecorded", "core_columns", "critical_path_shares", "decided",
+    "host_share", "play", "set_by", "startup_seconds", "unexplained_seconds", "unrecorded",
 ]  # fmt: skip
 
 NS = 1e-9
@@ -188,18 +188,23 @@ def critical_path_shares(run: Timeline | Played) -> list[PathPart]:
     return sorted(parts, key=lambda part: (-part.seconds, part.part))
 
 
-def set_by(shares: list[PathPart]) -> str:
+def host_share(shares: Sequence[PathPart]) -> float:
+    """The share of a run's critical path during which its host, no GPU and no copy, limits it."""
+    return 1.0 - sum(part.share for part in shares if part.part in (*OF_GPUS, "copies", "memory sets"))
+
+
+def set_by(shares: Sequence[PathPart]) -> str:
     """What limits a run: `gpu` where GPUs work for most of its critical path, but for copies; else `host`."""
     of_gpus = sum(part.share for part in shares if part.part in OF_GPUS)
     return "gpu" if of_gpus >= 0.5 else "host"
 
 
-def unexplained_seconds(shares: list[PathPart]) -> float:
+def unexplained_seconds(shares: Sequence[PathPart]) -> float:
     """How much of a run nothing in its trace explains, from `critical_path_shares`."""
     return sum(part.seconds for part in shares if part.part == UNEXPLAINED)
 
 
-def startup_seconds(shares: list[PathPart]) -> float:
+def startup_seconds(shares: Sequence[PathPart]) -> float:
     """How much of a run is start-up, from `critical_path_shares`."""
     return sum(part.seconds for part in shares if part.part == START_UP)
 

@@ -16,6 +16,7 @@ from busfare.errors import InputError
 from busfare.printable import printable
 from busfare.trace.model import Trace
 from busfare.trace.tables import COUNTERS, OPERATIONS_RECORDED, SHAPE, conform, empty
+from busfare.trace.words import function_name
 
 __all__ = ["COUNT", "counted_kernels", "printed_counters", "with_fingerprints_of"]
 
@@ -214,29 +215,12 @@ def _cells(line: str) -> list[str]:
 def _with_keys(rows: pl.DataFrame) -> pl.DataFrame:
     """`rows` with the columns `plain` and `bare`, by which their names are looked for."""
     names = rows["name"].unique(maintain_order=True)
-    plain = [_plain(name) for name in names]
+    plain = [function_name(name) for name in names]
     keys = pl.DataFrame(
         {"name": names, "plain": plain, "bare": [_bare(name) for name in plain]},
         {"name": pl.String, "plain": pl.String, "bare": pl.String},
     )
     return rows.join(keys, on="name", how="left", maintain_order="left")
-
-
-def _plain(name: str) -> str:
-    """A function's name without parameters, return type and spaces; lambdas are spelled as CUPTI spells them."""
-    name, depth = name.strip(), 0
-    if name.endswith(")"):
-        for place in range(len(name) - 1, 0, -1):
-            depth += (name[place] == ")") - (name[place] == "(")
-            if depth == 0:
-                name = name[:place].rstrip()
-                break
-    for place in range(len(name) - 1, -1, -1):
-        depth += (name[place] in ">)]}") - (name[place] in "<([{")
-        if depth == 0 and name[place] == " ":
-            name = name[place:]
-            break
-    return re.sub(r"\[lambda(\(.*?\))\(instance(\d+)\)\]", r"{lambda\1#\2}", re.sub(r"\s", "", name))
 
 
 def _bare(plain: str) -> str:

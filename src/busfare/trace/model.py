@@ -35,6 +35,9 @@ class Trace:
     calls: pl.DataFrame = field(default_factory=lambda: tables.empty(tables.CALLS))
     events: pl.DataFrame = field(default_factory=lambda: tables.empty(tables.EVENTS))
     markers: pl.DataFrame = field(default_factory=lambda: tables.empty(tables.MARKERS))
+    activity: pl.DataFrame = field(
+        default_factory=lambda: tables.empty(tables.ACTIVITY)
+    )  # where it was asked for
     devices: pl.DataFrame = field(default_factory=lambda: tables.empty(tables.DEVICES))
     streams: pl.DataFrame = field(default_factory=lambda: tables.empty(tables.STREAMS))
     launches: pl.DataFrame = field(default_factory=lambda: tables.empty(tables.LAUNCHES))

@@ -63,15 +63,16 @@ REFUSED_SUFFIXES = {
 }
 
 
-def read(path: str | Path, launches: bool = False) -> Trace:
+def read(path: str | Path, launches: bool = False, activity: bool = False) -> Trace:
     """Reads the trace at `path`, whatever profiler wrote it; the format is found from the content.
 
-    With `launches`, the trace has its table `launches`, and its operations the column `launch`.
+    With `launches`, the trace has its table `launches`, and its operations the column `launch`. With `activity`, it
+    has its table `activity`, where the profiler recorded what host threads did between API calls.
     Raises InputError, with a one-line message, if it is not a trace, or too damaged to give one.
     """
     path = Path(path)
     try:
-        trace = _read(path, launches)
+        trace = _read(path, launches, activity)
         if launches:
             number_launches(trace)
         make_sound(trace)
@@ -131,7 +132,7 @@ def _is_json(head: bytes) -> bool:
     return head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"[")
 
 
-def _read(path: Path, launches: bool) -> Trace:
+def _read(path: Path, launches: bool, activity: bool) -> Trace:
     if "\0" in str(path):
         raise InputError(f"{path}: not a usable path (it contains a NUL)")
     mode = path.stat().st_mode
@@ -142,7 +143,7 @@ def _read(path: Path, launches: bool) -> Trace:
                 f"{path}: this folder has no trace tables; name a trace in it "
                 "(`busfare report FOLDER` and `what-if FOLDER` take the traces of a job)"
             )
-        return format.read(Source(path, launches=launches))
+        return format.read(Source(path, launches=launches, activity=activity))
     if not stat.S_ISREG(mode):  # opening a pipe would wait for its writer
         raise InputError(f"{path}: a pipe or device, not a file; save the trace to a file and give that")
     head, packed = head_of(path)
@@ -150,7 +151,7 @@ def _read(path: Path, launches: bool) -> Trace:
         raise InputError(f"{path}: the file is empty; export or record the trace again")
     if not head:
         raise InputError(f"{path}: cannot unpack this {packed} file; copy or compress it again")
-    source = Source(path, packed is not None, launches)
+    source = Source(path, packed is not None, launches, activity)
     if head.startswith(SQLITE_MAGIC):
         with source.unpacked() as place:
             return _read_database(source, place)

@@ -36,9 +36,10 @@ LIBRARY_MODULES = (
     *("libc.", "libc-", "libpthread", "libdl", "libm.", "libm-", "librt", "ld-", "ld64", "libgcc_s", "libstdc++", "libgomp"),
     *("libmpi", "libopen-", "libucp", "libucs", "libuct", "libpython", "python", "libtorch", "libc10", "libcupy", "[vdso]"),
 )  # fmt: skip
-#: CUDA's functions, also where the program's own file holds them: linked in, inlined, or the stand-in of a kernel.
+#: Functions of the standard library and of CUDA, also where the program's own file holds them: linked in, inlined, or the
+#: stand-in of a kernel.
 LIBRARY_FUNCTIONS = re.compile(
-    r"^(\S+ )?_*(cuda|hip|nvtx)[A-Z]\w*(<.*>)?(\(|$)|__device_stub__|__cudart|^_start$|^0x[0-9a-f]+$"
+    r"^(\S+ )?((std|__gnu_cxx)::|_*(cuda|hip|nvtx)[A-Z]\w*(<.*>)?(\(|$))|__device_stub__|__cudart|^_start$|^0x[0-9a-f]+$"
 )
 #: Longer names of functions, of templates mostly, are cut.
 LONGEST = 120
@@ -56,6 +57,12 @@ def of_python(frames: str) -> str | None:
         if match and not is_library(match["file"]):
             return placed(match["function"], match["file"], match["line"])
     return None
+
+
+def first_frame(frames: str) -> str | None:
+    """The innermost of frames as `of_python` has them, whosever it is; None where it is none of a file."""
+    frame = FRAME.match(frames.partition(";")[0].strip())
+    return frame and placed(frame["function"], frame["file"], frame["line"])
 
 
 def module_of(frame: str) -> str | None:

@@ -53,13 +53,13 @@ def make_sound(trace: Trace) -> None:
     worked = trace.operations.height or trace.calls.height
     first = _first(trace.operations, trace.calls) if worked else _first(trace.markers)
     trace.origin_ns += first
-    for table in ("operations", "calls", "events", "markers"):
+    for table in ("operations", "calls", "events", "markers", "activity"):
         _in_order_from(trace, table, first)
     omissions.count("cut-window", without_call(trace))
     trace.omissions = [noted.with_texts(printable) for noted in omissions.list()]
     trace.producer = printable(trace.producer)
     trace.host = {key: printable(text) for key, text in trace.host.items()}
-    for table in ("operations", "calls", "markers", "devices"):
+    for table in ("operations", "calls", "markers", "activity", "devices"):
         setattr(trace, table, with_printable(getattr(trace, table), "name"))
     for column in CALLS_LOCATED.keys() & set(trace.calls.columns):
         trace.calls = with_printable(trace.calls, column)
@@ -82,6 +82,8 @@ def _make_rows_sound(trace: Trace, omissions: Omissions) -> None:
     start, end = trace.markers["start_ns"], trace.markers["end_ns"]
     usable = _usable(start) & (end.is_null() | (_usable(end) & (end >= start)))
     trace.markers = _kept(trace.markers, usable, omissions, "untimed", what="markers")
+    start, end = trace.activity["start_ns"], trace.activity["end_ns"]
+    trace.activity = trace.activity.filter(_usable(start) & (end.is_null() | _usable(end) & (end > start)))
     _note_failures(trace, omissions)
     events = _kept(trace.events, _usable(trace.events["start_ns"]), omissions, "records-without-call")
     returned = pl.col("end_ns")

@@ -190,6 +190,18 @@ MARKERS: Schema = {
     "domain": pl.Int64(),
 }
 
+ACTIVITY_KINDS = ("range", "operator", "function", "os-call", "sample")
+
+#: What host threads did: operators and functions of PyTorch and Python, calls of the operating system, sampled stacks.
+ACTIVITY: Schema = {
+    "start_ns": pl.Int64(),
+    "end_ns": pl.Int64(),  # null of a sample
+    "process": pl.Int32(),
+    "thread": pl.Int64(),
+    "kind": pl.Enum(ACTIVITY_KINDS),
+    "name": pl.Categorical(),
+}
+
 DEVICES: Schema = {
     "device": pl.Int32(),
     "process": pl.Int32(),  # null: the same in every process

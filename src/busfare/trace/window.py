@@ -152,6 +152,7 @@ def _cut(trace: T, operations: NDArray[np.bool_], calls: NDArray[np.bool_], host
         "calls": trace.calls.filter(calls),
         "events": trace.events.filter(_within(trace.events, host)),
         "markers": markers.filter(around | _within(markers, host)),
+        "activity": trace.activity,
     }
     begun = np.concatenate([tables[name]["start_ns"].to_numpy() for name in ("operations", "calls")])
     first = int(begun.min())

@@ -4,6 +4,7 @@ words (kind, direction, memory) as codes and masks; names of calls once, and pri
 
 from __future__ import annotations
 
+import re
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -78,6 +79,23 @@ COMMUNICATION = rf"^(_ZN?\d*|void )?(\w+::|\d+)*({'|'.join(CARRIERS)})"
 def plain_name(name: pl.Expr) -> pl.Expr:
     """The call's name without its ABI suffix."""
     return name.str.replace(ABI_SUFFIX, "")
+
+
+def function_name(name: str) -> str:
+    """A function's name without parameters, return type and spaces; lambdas are spelled as CUPTI spells them."""
+    name, depth = name.strip(), 0
+    if name.endswith(")"):
+        for place in range(len(name) - 1, 0, -1):
+            depth += (name[place] == ")") - (name[place] == "(")
+            if depth == 0:
+                name = name[:place].rstrip()
+                break
+    for place in range(len(name) - 1, -1, -1):
+        depth += (name[place] in ">)]}") - (name[place] in "<([{")
+        if depth == 0 and name[place] == " ":
+            name = name[place:]
+            break
+    return re.sub(r"\[lambda(\(.*?\))\(instance(\d+)\)\]", r"{lambda\1#\2}", re.sub(r"\s", "", name))
 
 
 def error_named(code: int) -> str:

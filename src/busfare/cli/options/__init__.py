@@ -18,7 +18,7 @@ import click
 
 from busfare.cli import REMOVED
 from busfare.errors import InputError
-from busfare.printable import WIDE
+from busfare.printable import DETAILS, WIDE
 
 #: While numpy is imported: no command needs threads of its linear algebra, which take long to start.
 BLAS_THREADS = "OPENBLAS_NUM_THREADS"
@@ -72,6 +72,13 @@ as_json = (
         expose_value=False,
         callback=lambda context, _, value: context.meta.__setitem__(WIDE, value),
     ),
+)
+details = option(
+    "--details",
+    "Print everything that the page shows.",
+    is_flag=True,
+    expose_value=False,
+    callback=lambda context, _, value: context.meta.__setitem__(DETAILS, value),
 )
 #: And as a page.
 SHOWN = (*as_json, option("--html FILE", "Write a page that opens offline.", type=OUTPUT))

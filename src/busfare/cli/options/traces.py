@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from busfare.cli.options import FOLDER, OF_PART, OUTPUT, PATH, SHOWN, Command, argument, as_json, option
+from busfare.cli.options import (
+    FOLDER,
+    OF_PART,
+    OUTPUT,
+    PATH,
+    SHOWN,
+    Command,
+    argument,
+    as_json,
+    details,
+    option,
+)
 
 trace_path = argument("trace TRACE", "Nsight Systems, PyTorch, JAX, TensorFlow, nvprof or AMD trace.")
 from_node = option("--from recorded_on NODE", "Node of the recording. Default: guessed from the GPU name.")
@@ -53,6 +64,7 @@ report = Command(
     ),
     option("--baseline FILE", "Compare with an earlier --json of the same program.", type=PATH),
     OF_PART,
+    details,
     SHOWN,
     option("--jobs N", "Number of traces to read at once. Default for many traces: one per core."),
     option("--scheduler ADDRESS", "Read traces on the workers of this Dask scheduler."),
@@ -124,6 +136,7 @@ project = Command(
     counted,
     host_times,
     OF_PART,
+    details,
     SHOWN,
 )
 
@@ -148,6 +161,7 @@ diff = Command(
     argument("before BEFORE", "A trace of a program."),
     argument("after AFTER", "A trace of the changed program."),
     OF_PART,
+    details,
     SHOWN,
 )
 

@@ -21,12 +21,13 @@ from busfare.trace.readers.tables import SqliteTables
 class Source:
     """A trace to be read: a file or a directory, and of an SQLite file the open `database`.
 
-    `launches`: the trace gets its table `launches`.
+    `launches`, `activity`: the trace gets its table of this name.
     """
 
     path: Path
     packed: bool = False
     launches: bool = False
+    activity: bool = False
     database: SqliteTables | None = None
 
     @property
@@ -46,6 +47,7 @@ class RecordAgain:
 
     gpu: str = "the GPU's activity on"
     allocations: str = ""
+    activity: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,8 +33,8 @@ KEYS = {
 CATEGORIES = re.compile(rb'"cat":\s*"(?:cpu_op|Operator|python_function|cpu_instant_event|fwdbwd)"')
 
 
-def read(path: Path, launches: bool = False) -> Trace:
-    """Reads a Kineto trace, with its launches or not.
+def read(path: Path, launches: bool = False, activity: bool = False) -> Trace:
+    """Reads a Kineto trace, with its launches and what its host threads did, or not.
 
     Raises InputError if it holds no list of events, or another program's.
 
@@ -42,7 +42,7 @@ def read(path: Path, launches: bool = False) -> Trace:
     omission.
     """
     omissions = Omissions()
-    scanner = EventScanner(launches=True) if launches else EventScanner()
+    scanner = EventScanner(launches=launches or activity)
     head = b""
     for piece in pieces(path, omissions):
         head = head or piece[:HEAD]
@@ -85,6 +85,8 @@ def read(path: Path, launches: bool = False) -> Trace:
         host=_host(header),
         described=about,
     )
+    if activity:
+        trace.activity = rows.activity_of(scanner)
     name_process(trace)
     number_graph_nodes(trace, omissions)
     trace.omissions = omissions.list()
@@ -158,12 +160,14 @@ FORMATS = (
     Format(
         name="kineto",
         title="PyTorch profiler (.json, .json.gz)",
-        read=lambda source: read(source.path, source.launches),
+        read=lambda source: read(source.path, source.launches, source.activity),
         any_json=True,
         sentences=SENTENCES,
         suffixes=(".json",),
         # Execution traces: operators without times.
         companions=re.compile(rb'\s*\{\s*"schema":\s*"\d'),
-        record_again=RecordAgain(gpu="`ProfilerActivity.CUDA`"),
+        record_again=RecordAgain(
+            gpu="`ProfilerActivity.CUDA`", activity="`ProfilerActivity.CPU` and `with_stack=True`"
+        ),
     ),
 )

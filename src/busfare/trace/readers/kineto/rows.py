@@ -173,6 +173,27 @@ def _located(calls: pl.DataFrame, scanner: EventScanner) -> pl.DataFrame:
     return calls
 
 
+def activity_of(scanner: EventScanner) -> pl.DataFrame:
+    """Rows of `activity`: operators and Python's functions."""
+    operators = [signature[0].decode("utf-8", "replace").strip('"') for signature in scanner.signatures]
+    functions = [sites.first_frame(name.decode("utf-8", "replace")) for name in scanner.function_names]
+    spans = []
+    for kind, columns, texts, text_of in (
+        ("operator", scanner.operators, operators, "signature"),
+        ("function", scanner.functions, functions, "name"),
+    ):
+        frame = pl.DataFrame(columns)
+        frame = frame.with_columns(pl.when(pl.all() != MISSING).then(pl.all()))
+        names = pl.Series([*texts, None], dtype=pl.Categorical)
+        frame = frame.with_columns(
+            kind=pl.lit(kind),
+            name=names.gather(frame[text_of]),
+            end_ns=pl.col("start_ns") + pl.col("duration_ns"),
+        )
+        spans.append(conform(frame.drop_nulls("name"), schema.ACTIVITY))
+    return pl.concat(spans)
+
+
 def ranges_of(events: pl.DataFrame, names: pl.DataFrame) -> pl.DataFrame:
     """Rows of `markers`, with the row of `described` of those that communicate."""
     return conform(_named(events, names, ANNOTATION), schema.MARKERS, schema.OPERATIONS_OF_COLLECTIVES)

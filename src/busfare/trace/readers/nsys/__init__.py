@@ -26,7 +26,7 @@ from busfare.trace.readers import Format, RecordAgain, Source, cupti
 from busfare.trace.readers.nsys import mpi, rows
 from busfare.trace.readers.nsys.rows import CALLS_TABLE, RECORDS, WAITS
 from busfare.trace.readers.tables import INT, DirectoryTables, TableSource, ints, texts
-from busfare.trace.tables import DEVICES, conform
+from busfare.trace.tables import ACTIVITY, DEVICES, conform, empty
 
 #: What reports are called.
 REPORTS = (".nsys-rep", ".qdrep")
@@ -38,8 +38,10 @@ NOT_GRAVE = [0, 1, 4]
 MOST_WARNINGS = 5
 
 
-def read(tables: TableSource, launches: bool = False) -> Trace:
-    """Reads an export, with its launches or not. Raises InputError if a table that is there cannot be read."""
+def read(tables: TableSource, launches: bool = False, activity: bool = False) -> Trace:
+    """Reads an export, with its launches and what its host threads did, or not.
+
+    Raises InputError if a table that is there cannot be read."""
     strings = tables.read(STRINGS, ints("id") | texts("value"))
     strings = strings.unique("id", keep="first", maintain_order=True).drop_nulls()
     omissions = Omissions()
@@ -64,6 +66,7 @@ def read(tables: TableSource, launches: bool = False) -> Trace:
         calls=cupti.with_waits(calls, waited),
         events=events,
         markers=markers,
+        activity=rows.activity_of(tables, strings) if activity else empty(ACTIVITY),
         devices=_devices(tables),
         streams=_streams(tables),
         host=_host(tables) | mpi.host(tables),
@@ -303,10 +306,14 @@ def _is_export(names: AbstractSet[str]) -> bool:
 
 
 def _read(source: Source) -> Trace:
-    return read(source.database or DirectoryTables(source.path), source.launches)
+    return read(source.database or DirectoryTables(source.path), source.launches, source.activity)
 
 
-AGAIN = RecordAgain(gpu="`nsys profile --trace=cuda`", allocations="nsys --cuda-memory-usage=true")
+AGAIN = RecordAgain(
+    gpu="`nsys profile --trace=cuda`",
+    allocations="nsys --cuda-memory-usage=true",
+    activity="`nsys profile --trace=cuda,nvtx,osrt --sample=process-tree`",
+)
 #: The sentences of omissions that this reader alone notes, by their keys.
 SENTENCES = {
     "mpi-without-partners": "MPI calls without communicators, partners and bytes, as recorded by older versions of Nsight "

@@ -26,6 +26,7 @@ CALLS_TABLE = "CUPTI_ACTIVITY_KIND_RUNTIME"
 WAITS = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
 RECORDS = "CUPTI_ACTIVITY_KIND_CUDA_EVENT"
 CALLCHAINS = "CUDA_CALLCHAINS"
+OS_CALLS, SAMPLES, SAMPLED_CHAINS = "OSRT_API", "COMPOSITE_EVENTS", "SAMPLING_CALLCHAINS"
 #: So many calls tell how they name their chains.
 ENOUGH = 10_000
 #: Where process and thread stand in a serialised global id: the first bit, and how many.
@@ -197,22 +198,55 @@ def located(calls: pl.DataFrame, tables: TableSource, strings: pl.DataFrame) -> 
     of_calls = of_calls.select(process_of("globalTid"), correlation="correlationId", id="callchainId")
     row = pl.Series(first_pairs(of_calls, calls)).replace(-1, None)
     named = calls.select(pl.col("name").cast(pl.String), id=of_calls["id"].gather(row))
+    frames = _named(frames, strings)
+    of_program = _innermost_of_program(frames)
+    chained = named.with_columns(pl.col("id") + _ahead(named, frames))
+    return calls.with_columns(chained.join(of_program, on="id", how="left", maintain_order="left")["site"])
+
+
+def _named(frames: pl.DataFrame, strings: pl.DataFrame) -> pl.DataFrame:
+    """Frames of call chains with the texts of their symbols and modules."""
     for column in ("symbol", "module"):
         text = strings.rename({"id": column, "value": f"{column}_text"})
         frames = frames.join(text, on=column, how="left")
-    frames = frames.select("id", "stackDepth", pl.col("symbol_text", "module_text").fill_null(""))
+    return frames.select("id", "stackDepth", pl.col("symbol_text", "module_text").fill_null(""))
+
+
+def _innermost_of_program(frames: pl.DataFrame) -> pl.DataFrame:
+    """Of each chain its `id` and the `site` of its innermost frame that is the program's; of others no row."""
     kinds = frames.select("symbol_text", "module_text").unique()
     kinds = kinds.with_columns(
         site=pl.Series([sites.of_native(*pair) for pair in kinds.rows()], dtype=pl.String)
     )
     of_program = frames.join(kinds.drop_nulls("site"), on=["symbol_text", "module_text"], how="inner")
-    of_program = (
+    return (
         of_program.sort("id", "stackDepth")
         .unique("id", keep="first")
         .select("id", pl.col("site").cast(pl.Categorical))
     )
-    chained = named.with_columns(pl.col("id") + _ahead(named, frames))
-    return calls.with_columns(chained.join(of_program, on="id", how="left", maintain_order="left")["site"])
+
+
+def activity_of(tables: TableSource, strings: pl.DataFrame) -> pl.DataFrame:
+    """Rows of `activity`: calls of the operating system; samples by the program's innermost frame, null where none is."""
+    called = tables.read(OS_CALLS, ints("start end globalTid nameId"))
+    called = called.join(strings, left_on="nameId", right_on="id", how="inner").with_columns(
+        kind=pl.lit("os-call")
+    )
+    chains = tables.read(SAMPLED_CHAINS, ints("id symbol module stackDepth")).drop_nulls(["id", "stackDepth"])
+    sampled = tables.read(SAMPLES, ints("id start globalTid")).join(
+        _innermost_of_program(_named(chains, strings)), on="id", how="left"
+    )
+    sampled = sampled.select("start", "globalTid", end=pl.lit(None, INT), kind=pl.lit("sample"), value="site")
+    spans = [
+        conform(
+            frame.with_columns(process_of("globalTid"), thread_of("globalTid")).rename(
+                {"start": "start_ns", "end": "end_ns", "value": "name"}
+            ),
+            schema.ACTIVITY,
+        )
+        for frame in (called, sampled)
+    ]
+    return pl.concat(spans)
 
 
 def _ahead(named: pl.DataFrame, frames: pl.DataFrame) -> int:

@@ -1,0 +1,256 @@
+"""What decides how long a run takes: the parts of its critical path, and what owns most of each: a call, an operator, a
+range, a function, a kernel or copies.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+import polars as pl
+from msgspec import Struct
+
+from busfare.statements import Words, sentences, statement
+from busfare.timeline import Decided, PathPart, Timeline
+from busfare.timeline.engine import IN_CALLS, PART_NAMES, START_UP, UNEXPLAINED
+from busfare.trace import Trace
+from busfare.trace.activity import LEAST, MOST, THREAD, deepest, most_sampled
+from busfare.trace.lanes import is_transfer
+from busfare.trace.readers import record_again
+from busfare.trace.totals import Totals
+
+#: What owns a part of a run; `gap` is the time between two API calls, of which nothing was recorded.
+OwnerKind = Literal["call", "kernel", "copy", "range", "operator", "function", "os-call", "sample", "gap"]
+BETWEEN_CALLS = "CPU time between API calls"
+#: Steps that PyTorch's profiler counts: the unit of work, whose name says nothing of what it does.
+STEP = r"^ProfilerStep#"
+NS = 1e-9
+#: So many owners are named, the smaller ones only where they take this share of the run.
+MOST_OWNERS, WORTH_SAYING = 3, 0.05
+#: Transfers overlap nothing where this share of them is exposed; that is worth a sentence from this share of the run on.
+NO_OVERLAP, LEAST_EXPOSED = 0.9, 0.02
+#: Parts whose name says more of what happens than the kind of their owner.
+KINDS_OF = {
+    START_UP: "start-up",
+    UNEXPLAINED: "unexplained",
+    "launches": "launch",
+    "gaps between operations": "idle",
+    "CPU wake-up": "wake-up",
+}
+
+
+class Owner(Struct):
+    """`share`: of the part."""
+
+    kind: OwnerKind
+    name: str
+    share: float
+
+
+class PathOwner(PathPart, frozen=True):
+    """A part of the critical path, and what owns most of it."""
+
+    owner: Owner | None = None
+
+
+class Verdict(Struct):
+    """`gpu_busy_share`: of the run, the mean over its GPUs; None where the trace has no GPU's work.
+
+    `text`: sentences: how busy the GPU is, the largest part of the run and its owner, start-up, transfers, communication.
+    """
+
+    gpu_busy_share: float | None
+    text: list[Words]
+
+
+def verdict(trace: Trace, totals: Totals, path: list[PathOwner] | None) -> Verdict:
+    """What a reader of a report has to know first."""
+    run = totals.makespan_seconds
+    busy = [gpu.busy_seconds / run for gpu in totals.gpus if run]
+    share = sum(busy) / len(busy) if busy else None
+    text = [statement("verdict.idle-gpu", seconds=run)]
+    if len(busy) == 1:
+        text = [statement("verdict.busy", share=share, seconds=run)]
+    elif busy:
+        text = [statement("verdict.busy-gpus", count=len(busy), low=min(busy), high=max(busy), seconds=run)]
+    owned = sorted((part for part in path or () if part.owner), key=_owned_seconds, reverse=True)
+    text += [_largest(trace, part) for part in owned[:1]]
+    if following := [
+        _share_of(part) for part in owned[1:MOST_OWNERS] if _owned_seconds(part) >= WORTH_SAYING * run
+    ]:
+        text.append(statement("verdict.next", owners=statement("common.clauses", parts=tuple(following))))
+    if shown := [part for part in path or () if part.share >= WORTH_SAYING]:
+        parts = tuple(statement("verdict.part", part=part.part, share=part.share) for part in shown)
+        text.append(statement("verdict.path", parts=statement("common.clauses", parts=parts)))
+    moved = totals.transfers
+    if moved.count:
+        figures = {"seconds": moved.seconds, "bytes": moved.bytes, "exposed": moved.exposed_seconds}
+        text.append(
+            statement("verdict.transfers", share=moved.exposed_seconds / run if run else 0.0, **figures)
+        )
+        if moved.exposed_seconds >= max(NO_OVERLAP * moved.seconds, LEAST_EXPOSED * run):
+            text += _why_exposed(trace)
+    if totals.communication.count:
+        text.append(statement("verdict.communication", seconds=totals.communication.seconds))
+    return Verdict(share, text)
+
+
+def _why_exposed(trace: Trace) -> list[Words]:
+    """Why no kernel runs beside copies between host and GPU, as far as their memory and their streams tell."""
+    place = ("process", "device", "stream")
+    copies = trace.lanes.groups.filter(pl.col("kind") == "copy", pl.col("direction").is_in(["h2d", "d2h"]))
+    kernels = trace.lanes.groups.filter(pl.col("kind") == "kernel").select(place).unique()
+    pageable = pl.any_horizontal(pl.col("source_memory", "destination_memory") == "pageable")
+    shared = copies.join(kernels, on=place, how="semi", nulls_equal=True)
+    reasons = []
+    most = MOST * float(copies["seconds"].sum())
+    if float(copies.filter(pageable)["seconds"].sum()) > most:
+        reasons.append(statement("verdict.pageable"))
+    if float(shared["seconds"].sum()) > most:
+        streams = shared["stream"].unique()
+        many = len(streams) > 1 or streams[0] is None
+        reasons.append(
+            statement("verdict.same-streams") if many else statement("verdict.same-stream", stream=streams[0])
+        )
+    return [statement("verdict.no-overlap", reasons=tuple(reasons))] if reasons else []
+
+
+def _owned_seconds(part: PathOwner) -> float:
+    return part.seconds * part.owner.share if part.owner else 0.0
+
+
+def _largest(trace: Trace, part: PathOwner) -> Words:
+    """The largest part of the run, with its owner, and how to record what the trace does not say of it."""
+    assert part.owner
+    seconds, share = _owned_seconds(part), part.share * part.owner.share
+    what = statement("verdict.largest", owner=_described(part), seconds=seconds, share=share)
+    hint = record_again(trace.format).activity if part.owner.kind == "gap" else ""
+    return sentences(what, statement("verdict.record", how=hint) if hint else None)
+
+
+def _share_of(part: PathOwner) -> Words:
+    assert part.owner
+    share = part.share * part.owner.share
+    return statement("verdict.owner", owner=_described(part), seconds=_owned_seconds(part), share=share)
+
+
+def _described(part: PathOwner) -> Words:
+    """`start-up in cudaMalloc`."""
+    assert part.owner
+    kind = KINDS_OF.get(part.part, part.owner.kind)
+    return statement(f"owner.{kind}", name=part.owner.name)
+
+
+def path_owners(run: Timeline, path: Decided) -> list[PathOwner]:
+    """The parts of the critical path of `run`, longest first, and who owns most of each."""
+    if not len(path.ends):
+        return []
+    steps = _steps(run, path)
+    whole = int((path.ends - path.starts).sum())
+    parts = steps.group_by("part").agg(pl.col("ns").sum()).sort("ns", "part", descending=[True, False])
+    return [
+        PathOwner(
+            part=PART_NAMES[part],
+            seconds=ns * NS,
+            share=ns / whole,
+            owner=_owner(run, PART_NAMES[part], steps.filter(pl.col("part") == part), ns),
+        )
+        for part, ns in parts.iter_rows()
+    ]
+
+
+def _steps(run: Timeline, path: Decided) -> pl.DataFrame:
+    """The steps of the critical path, once for every part that each counts as: part, whose, start_ns (of the trace), ns."""
+    rest = path.ends - path.starts
+    for ns in path.apart.values():
+        rest = rest - ns
+    numbers = {name: np.full(len(rest), PART_NAMES.index(name), np.uint8) for name in path.apart}
+    starts = path.starts + run.origin_ns
+    return pl.concat(
+        pl.DataFrame({"part": part, "whose": path.whose, "start_ns": starts, "ns": ns}).filter(
+            pl.col("ns") > 0
+        )
+        for part, ns in [(path.parts, rest), *((numbers[name], ns) for name, ns in path.apart.items())]
+    )
+
+
+def _owner(run: Timeline, part: str, steps: pl.DataFrame, whole: int) -> Owner | None:
+    """Who owns most of a part, which lasts `whole` nanoseconds."""
+    if part == BETWEEN_CALLS:
+        return _of_gaps(run, steps)
+    count, whose = run.operations.height, steps["whose"]
+    if part in (IN_CALLS, UNEXPLAINED) and count:  # of an operation the call that launches it
+        row = whose.clip(0, count - 1)
+        launching = pl.Series(run.columns["operation_call"])[row] + count
+        launched = pl.Series(run.launched)[row] & (whose < count)
+        whose = launching.cast(whose.dtype).zip_with(launched, whose)
+    of_call = whose >= count
+    operations = run.operations[whose.filter(~of_call)].select(
+        kind=pl.when(is_transfer()).then(pl.lit("copy")).otherwise(pl.lit("kernel")),
+        name=pl.when(is_transfer())
+        .then(pl.col("direction").cast(pl.String))
+        .otherwise(pl.col("name").cast(pl.String)),
+        ns=steps["ns"].filter(~of_call),
+    )
+    calls = run.calls[whose.filter(of_call) - count].select(
+        kind=pl.lit("call"), name=pl.col("name").cast(pl.String), ns=steps["ns"].filter(of_call)
+    )
+    sums = pl.concat([operations, calls]).drop_nulls("name").group_by("kind", "name").agg(pl.col("ns").sum())
+    if sums.is_empty():
+        return None
+    kind, name, ns = sums.sort("ns", "name", descending=[True, False]).row(0)
+    return Owner(kind, name, ns / whole)
+
+
+def _of_gaps(run: Timeline, steps: pl.DataFrame) -> Owner | None:
+    """What the host did between calls: a range, an operator or a function; else what was sampled, or a call of the operating
+    system; else the two calls between which most of the time lies.
+    """
+    count, trace = run.operations.height, run.trace
+    of_call = steps["whose"] >= count
+    rows, steps = steps["whose"].filter(of_call) - count, steps.filter(of_call)
+    gaps = steps.select("start_ns", "ns", end_ns=pl.col("start_ns") + pl.col("ns"))
+    gaps = pl.concat([gaps, run.calls.select(*THREAD, "name")[rows]], how="horizontal")
+    ranges = trace.markers.filter(
+        pl.col("end_ns") > pl.col("start_ns"),
+        ~pl.col("name").cast(pl.String).str.contains(STEP).fill_null(True),
+    )
+    named = pl.concat(
+        [
+            trace.activity.filter(pl.col("end_ns").is_not_null()).with_columns(
+                pl.col("kind").cast(pl.String)
+            ),
+            ranges.with_columns(kind=pl.lit("range")),
+        ],
+        how="diagonal",
+    )
+    of_program, samples = (
+        named.filter(pl.col("kind") != "os-call"),
+        trace.activity.filter(pl.col("end_ns").is_null()),
+    )
+    candidates = (
+        deepest(of_program, gaps),
+        most_sampled(samples, gaps),
+        # A range of the main thread covers work that it hands to others, as PyTorch does the backward pass.
+        deepest(_of_any_thread(of_program.filter(pl.col("kind") == "range")), _of_any_thread(gaps)),
+        most_sampled(_of_any_thread(samples), _of_any_thread(gaps)),
+        deepest(named.filter(pl.col("kind") == "os-call"), gaps),
+    )
+    for activity in candidates:
+        if activity and activity.share >= LEAST:
+            return Owner(*activity)  # type: ignore[arg-type]
+    before = _calls_before(run, rows)
+    sums = gaps.with_columns(before=before).group_by("before", "name").agg(pl.col("ns").sum())
+    first, then, ns = sums.sort("ns", descending=True).row(0)
+    return Owner("gap", f"{first} → {then}" if first else f"→ {then}", ns / int(gaps["ns"].sum()))
+
+
+def _of_any_thread(rows: pl.DataFrame) -> pl.DataFrame:
+    """The rows as if their processes had one thread each."""
+    return rows.with_columns(thread=pl.lit(0, pl.Int64))
+
+
+def _calls_before(run: Timeline, rows: pl.Series) -> pl.Series:
+    """The names of the calls that came before these on their threads; null where there was none."""
+    calls = run.calls.select(*THREAD, pl.col("name").cast(pl.String))
+    return calls.select(pl.col("name").shift(1).over(THREAD)).to_series()[rows]

@@ -1,0 +1,129 @@
+"""What host threads did between API calls, by the spans that a trace has of them (ranges, operators, Python functions, calls
+of the operating system) and by the stacks that a profiler sampled.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+import polars as pl
+
+from busfare.trace.lanes import Union
+
+__all__ = ["Activity", "deepest", "most_sampled"]
+
+THREAD = ("process", "thread")
+#: The search goes on into a name that covers MOST of the time. A name that covers NEARLY_ALL explains nothing: the search
+#: then takes any inside that covers LEAST.
+LEAST, MOST, NEARLY_ALL = 0.2, 0.5, 0.9
+#: Numbers in names tell instances apart: `ProfilerStep#5`, `batch 12`.
+NUMBER = r"#?\b\d+\b"
+#: Functions that only call what they were given.
+WRAPPER = re.compile(r" (_\w*call_impl|__call__|wrapper\w*|_?wrapped\w*|decorate_context|_fn|inner)$")
+
+
+class Activity(NamedTuple):
+    """Kind and name of a span or of a sampled frame, and its share of the time in question."""
+
+    kind: str
+    name: str
+    share: float
+
+
+def deepest(spans: pl.DataFrame, gaps: pl.DataFrame) -> Activity | None:
+    """The innermost name that still covers most of `gaps`; where none covers most of them, the name that covers the most.
+
+    `spans`: process, thread, start_ns, end_ns, kind, name; `gaps`: process, thread, start_ns, end_ns, apart from each other
+    on a thread. The search begins at the outermost spans. None where no span overlaps a gap.
+    """
+    total = int((gaps["end_ns"] - gaps["start_ns"]).sum())
+    covered = [
+        there.with_columns(_covered(there, gaps).alias("ns")).filter(pl.col("ns") > 0)
+        for there, gaps in _by_thread(spans, gaps)
+    ]
+    if not covered:
+        return None
+    spans = _with_parents(pl.concat(covered))
+    text = pl.col("name").cast(pl.String)
+    numberless = pl.when(pl.col("kind") == "range").then(text.str.replace_all(NUMBER, "#"))
+    spans = spans.with_columns(label=numberless.otherwise(text))
+    inside, least, chosen = spans.filter(pl.col("parent").is_null()), 0.0, None
+    while inside.height:
+        names = inside.group_by("kind", "label").agg(pl.col("ns").sum(), pl.first("name"), count=pl.len())
+        longest = names.sort("ns", "label", descending=[True, False]).row(0, named=True)
+        share = min(longest["ns"] / total, 1.0)
+        if share < least:
+            break
+        name = longest["label"] if longest["count"] > 1 else str(longest["name"])
+        if chosen is None or not WRAPPER.search(name):
+            chosen = Activity(longest["kind"], name, share)
+        least = LEAST if share >= NEARLY_ALL else MOST if share >= MOST else MOST * share
+        of_name = (pl.col("label") == longest["label"]) & (pl.col("kind") == longest["kind"])
+        inside = spans.filter(pl.col("parent").is_in(inside.filter(of_name)["row"].implode()))
+    return chosen
+
+
+def most_sampled(samples: pl.DataFrame, gaps: pl.DataFrame) -> Activity | None:
+    """The frame that most of the samples within `gaps` show; None where none shows a frame.
+
+    `samples`: process, thread, start_ns, name, which is null where a sample shows no frame of the program.
+    """
+    samples = samples.with_columns(end_ns=pl.col("start_ns") + 1)
+    names = [there.filter(_covered(there, gaps) > 0)["name"] for there, gaps in _by_thread(samples, gaps)]
+    if not names:
+        return None
+    every = pl.concat(names)
+    counts = every.drop_nulls().value_counts(sort=True)
+    return (
+        Activity("sample", str(counts["name"][0]), counts["count"][0] / len(every)) if counts.height else None
+    )
+
+
+def _by_thread(rows: pl.DataFrame, gaps: pl.DataFrame) -> list[tuple[pl.DataFrame, pl.DataFrame]]:
+    """The rows of each thread that has gaps, and these."""
+    by_thread = gaps.partition_by(THREAD, as_dict=True)
+    parts = rows.join(gaps, on=THREAD, how="semi", nulls_equal=True).partition_by(THREAD, as_dict=True)
+    return [(part, by_thread[thread]) for thread, part in parts.items()]
+
+
+def _covered(spans: pl.DataFrame, gaps: pl.DataFrame) -> pl.Series:
+    """How many nanoseconds of `gaps` lie within each span."""
+    union = Union.of(gaps["start_ns"].to_numpy(), gaps["end_ns"].to_numpy())
+    return pl.Series(union.covered_within(spans["start_ns"].to_numpy(), spans["end_ns"].to_numpy()))
+
+
+def _with_parents(spans: pl.DataFrame) -> pl.DataFrame:
+    """`spans` with their `row`, and of each the `parent`: the row of the innermost span around it on its thread, or null.
+
+    Of two spans that overlap without nesting, as a range and the function that opens it, the shorter is left out.
+    """
+    order = [*THREAD, "start_ns", "end_ns"]
+    spans = spans.sort(order, descending=[False, False, False, True])
+    while True:
+        spans = _numbered_by_depth(spans)
+        parents = spans[spans["parent"].fill_null(0)]
+        crossing = spans["parent"].is_not_null() & (spans["end_ns"] > parents["end_ns"])
+        if not crossing.any():
+            return spans
+        longer = (spans["end_ns"] - spans["start_ns"]) >= (parents["end_ns"] - parents["start_ns"])
+        dropped = spans["parent"].zip_with(longer, spans["row"]).filter(crossing)
+        spans = spans.filter(~pl.col("row").is_in(dropped.implode())).drop("row", "parent")
+
+
+def _numbered_by_depth(spans: pl.DataFrame) -> pl.DataFrame:
+    """`spans`, in order, with `row` and `parent`: the last span that began a level above."""
+    spans = spans.with_row_index("row")
+    edges = pl.concat(
+        [
+            spans.select("row", *THREAD, at="start_ns", deeper=1, order=1),
+            spans.select("row", *THREAD, at="end_ns", deeper=-1, order=0),
+        ]
+    ).sort(*THREAD, "at", "order", "row")
+    begun = edges.with_columns(depth=pl.col("deeper").cum_sum()).filter(pl.col("deeper") > 0)
+    begun = begun.with_row_index("place").with_columns(above=pl.col("depth") - 1)
+    around = begun.select("place", "depth", parent="row")
+    parents = begun.join_asof(
+        around, on="place", by_left="above", by_right="depth", check_sortedness=False
+    ).select("row", "parent")
+    return spans.join(parents, on="row", how="left", maintain_order="left")

@@ -1,0 +1,83 @@
+"""The first lines of a report: what the largest part of a run is, and what owns it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import polars as pl
+import pytest
+
+from busfare.answers.report import Report, summarise
+from busfare.show.words import text
+from busfare.trace import Trace
+from busfare.trace.tables import ACTIVITY, MARKERS, conform
+from tests.traces import call, copy, kernel, made, run
+
+
+def verdict(recorded: Trace) -> tuple[Report, str]:
+    """The report, and the sentences of its verdict."""
+    report = summarise(recorded)
+    return report, " ".join(map(text, report.verdict.text))
+
+
+def with_spans(recorded: Trace, *spans: tuple[float, float, str, str]) -> Trace:
+    """A trace with ranges and activity of its only thread; microseconds."""
+    frame = pl.DataFrame(spans, schema=["start", "end", "kind", "name"], orient="row")
+    frame = frame.select(
+        "kind", "name", start_ns=pl.col("start") * 1000, end_ns=pl.col("end") * 1000, process=1, thread=1
+    )
+    is_range = pl.col("kind") == "range"
+    return replace(
+        recorded,
+        markers=conform(frame.filter(is_range), MARKERS),
+        activity=conform(frame.filter(~is_range), ACTIVITY),
+    )
+
+
+#: Two kernels with 800 µs of CPU time between their launches; after them the host waits.
+HOST_BOUND = (
+    made(kernel(10, 60), 0, 5),
+    made(kernel(810, 860), 800, 805),
+    call(806, 861, "cudaDeviceSynchronize", "device"),
+)
+
+
+def test_cpu_time_belongs_to_the_range_around_it() -> None:
+    report, said = verdict(
+        with_spans(run(*HOST_BOUND), (6, 790, "range", "tokenize"), (10, 20, "operator", "aten::to"))
+    )
+    largest = report.critical_path[0] if report.critical_path else None
+    assert largest is not None and largest.owner is not None
+    assert (largest.part, largest.owner.kind, largest.owner.name) == (
+        "CPU time between API calls",
+        "range",
+        "tokenize",
+    )
+    assert "The largest part of the run is CPU time in the range `tokenize`" in said
+    assert report.verdict.gpu_busy_share == pytest.approx(100 / 861)
+
+
+def test_steps_of_the_profiler_own_nothing() -> None:
+    spans = (0, 861, "range", "ProfilerStep#5"), (6, 700, "operator", "Optimizer.step#Adam.step")
+    report, _ = verdict(with_spans(run(*HOST_BOUND), *spans))
+    assert report.critical_path and report.critical_path[0].owner
+    assert report.critical_path[0].owner.name == "Optimizer.step#Adam.step"
+
+
+def test_cpu_time_of_which_nothing_is_recorded_lies_between_two_calls() -> None:
+    _, said = verdict(run(*HOST_BOUND))
+    assert "CPU time between API calls, at `cudaLaunchKernel → cudaLaunchKernel`" in said
+    assert "record with `ProfilerActivity.CPU` and `with_stack=True`" in said
+
+
+def test_a_gpu_bound_run_names_its_kernel_and_counts_its_transfers() -> None:
+    rows = (
+        made(copy(10, 60, 1 << 20), 0, 5, "cudaMemcpyAsync"),
+        made(kernel(60, 900, "void gemm<float>(int, float*)"), 6, 8),
+        call(9, 901, "cudaDeviceSynchronize", "device"),
+    )
+    report, said = verdict(run(*rows))
+    assert "The GPU is busy for 99% of 901 µs." in said
+    assert "The largest part of the run is the kernel `gemm<float>`" in said
+    assert "Transfers take 50 µs for 1.05 MB; 50 µs of it (5.5% of the run) overlaps no kernel." in said
+    assert report.critical_path and sum(part.share for part in report.critical_path) == pytest.approx(1)
