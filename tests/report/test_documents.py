@@ -13,11 +13,11 @@ import pytest
 from busfare import questions
 from busfare.advise import amounts
 from busfare.advise.jobs import advised
-from busfare.answers.compare import compared
+from busfare.answers.compare import Compared, compared
 from busfare.answers.doctor import Doctor
 from busfare.answers.job import JobReport, job_report
 from busfare.answers.plan import PlanResult
-from busfare.answers.project import Compared, Projected, project, projected
+from busfare.answers.project import Projected, project, projected
 from busfare.answers.report import Diff, Report, examine, summarise
 from busfare.answers.what_if import WhatIf
 from busfare.errors import InputError

@@ -43,7 +43,7 @@ HOST_BOUND = (
 
 
 def test_cpu_time_belongs_to_the_range_around_it() -> None:
-    report, said = verdict(
+    report, sentences = verdict(
         with_spans(run(*HOST_BOUND), (6, 790, "range", "tokenize"), (10, 20, "operator", "aten::to"))
     )
     largest = report.critical_path[0] if report.critical_path else None
@@ -53,11 +53,11 @@ def test_cpu_time_belongs_to_the_range_around_it() -> None:
         "range",
         "tokenize",
     )
-    assert "The largest part of the run is CPU time in the range `tokenize`" in said
+    assert "The largest part of the run is CPU time in the range `tokenize`" in sentences
     assert report.verdict.gpu_busy_share == pytest.approx(100 / 861)
 
 
-def test_steps_of_the_profiler_own_nothing() -> None:
+def test_profiler_steps_are_no_owners() -> None:
     spans = (0, 861, "range", "ProfilerStep#5"), (6, 700, "operator", "Optimizer.step#Adam.step")
     report, _ = verdict(with_spans(run(*HOST_BOUND), *spans))
     assert report.critical_path and report.critical_path[0].owner
@@ -65,9 +65,9 @@ def test_steps_of_the_profiler_own_nothing() -> None:
 
 
 def test_cpu_time_of_which_nothing_is_recorded_lies_between_two_calls() -> None:
-    _, said = verdict(run(*HOST_BOUND))
-    assert "CPU time between API calls, at `cudaLaunchKernel → cudaLaunchKernel`" in said
-    assert "record with `ProfilerActivity.CPU` and `with_stack=True`" in said
+    _, sentences = verdict(run(*HOST_BOUND))
+    assert "CPU time between API calls, at `cudaLaunchKernel → cudaLaunchKernel`" in sentences
+    assert "record with `ProfilerActivity.CPU` and `with_stack=True`" in sentences
 
 
 def test_a_gpu_bound_run_names_its_kernel_and_counts_its_transfers() -> None:
@@ -76,8 +76,8 @@ def test_a_gpu_bound_run_names_its_kernel_and_counts_its_transfers() -> None:
         made(kernel(60, 900, "void gemm<float>(int, float*)"), 6, 8),
         call(9, 901, "cudaDeviceSynchronize", "device"),
     )
-    report, said = verdict(run(*rows))
-    assert "The GPU is busy for 99% of 901 µs." in said
-    assert "The largest part of the run is the kernel `gemm<float>`" in said
-    assert "Transfers take 50 µs for 1.05 MB; 50 µs of it (5.5% of the run) overlaps no kernel." in said
+    report, sentences = verdict(run(*rows))
+    assert "The GPU is busy for 99 % of 901 µs." in sentences
+    assert "The largest part of the run is the kernel `gemm<float>`" in sentences
+    assert "Transfers take 50 µs for 1.05 MB; 50 µs of it (5.5 % of the run) overlaps no kernel." in sentences
     assert report.critical_path and sum(part.share for part in report.critical_path) == pytest.approx(1)

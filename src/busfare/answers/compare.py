@@ -1,22 +1,19 @@
-"""Predictions held against a trace recorded on the machine that they are for."""
+"""Predictions held against a trace recorded on the machine that they are for; keys in docs/json.md."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import polars as pl
-from msgspec import convert
+from msgspec import UNSET, Struct, UnsetType, convert, field
 from msgspec.structs import asdict
 
 from busfare.answers.project import (
     ENDS,
     NS,
     PATH,
-    Compared,
-    Comparison,
-    KernelCompared,
-    KernelsCompared,
-    PathCompared,
+    KernelsPredicted,
+    PathPredicted,
     by_counters,
     by_path,
     recorded_transfers,
@@ -32,6 +29,57 @@ from busfare.nodes import Node
 from busfare.trace import Trace
 
 __all__ = ["compare", "compare_kernels", "compared", "wmape_percent"]
+
+
+class PathCompared(PathPredicted, kw_only=True):
+    wmape_percent: float | None
+    inside_percent: float | None
+
+
+class KernelCompared(KernelsPredicted, kw_only=True):
+    """Of a kernel, or of all kernels of an operator: means a launch."""
+
+    name: str
+    actual_seconds: float
+
+
+class Errors(Struct, kw_only=True):
+    """Of predictions that were compared: `count` in both runs, and those in one of them alone."""
+
+    wmape_percent: float | None = None
+    inside_percent: float | None = None
+    count: int = 0
+    unmatched: int = 0
+
+
+class KernelsCompared(Errors, kw_only=True):
+    """Errors: of the sum, and the median over kernels. `count`: of launches that both runs have; `counted`, `uncounted`: of
+    all launches of the first, as of KernelsThere.
+    """
+
+    counted: int | UnsetType = UNSET
+    uncounted: dict[str, int] | UnsetType = UNSET
+    median_percent: float | None = None
+    by_kernel: list[KernelCompared] = []
+
+
+class Comparison(Errors, kw_only=True):
+    """One model against what was recorded; no error where no copy is in both."""
+
+    model: str
+    unpriced: int = 0
+    by_path: list[PathCompared] = []
+
+
+class Compared(Comparison, tag_field="schema", tag="busfare.compare/1", kw_only=True):
+    """The best model's errors, and every model's, best first."""
+
+    predicted: str
+    actual: str
+    recorded_on: str = field(name="from")
+    to: str
+    kernels: KernelsCompared | None
+    models: list[Comparison]
 
 
 def wmape_percent(recorded: pl.Expr, predicted: pl.Expr) -> pl.Expr:

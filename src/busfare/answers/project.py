@@ -145,57 +145,6 @@ class Projected(Projection, tag_field="schema", tag="busfare.project/1", kw_only
     projections: list[Projection]
 
 
-class PathCompared(PathPredicted, kw_only=True):
-    wmape_percent: float | None
-    inside_percent: float | None
-
-
-class KernelCompared(KernelsPredicted, kw_only=True):
-    """Of a kernel, or of all kernels of an operator: means a launch."""
-
-    name: str
-    actual_seconds: float
-
-
-class Errors(Struct, kw_only=True):
-    """Of predictions that were compared: `count` in both runs, and those in one of them alone."""
-
-    wmape_percent: float | None = None
-    inside_percent: float | None = None
-    count: int = 0
-    unmatched: int = 0
-
-
-class KernelsCompared(Errors, kw_only=True):
-    """Errors: of the sum, and the median over kernels. `count`: of launches that both runs have; `counted`, `uncounted`: of
-    all launches of the first, as of KernelsThere.
-    """
-
-    counted: int | UnsetType = UNSET
-    uncounted: dict[str, int] | UnsetType = UNSET
-    median_percent: float | None = None
-    by_kernel: list[KernelCompared] = []
-
-
-class Comparison(Errors, kw_only=True):
-    """One model against what was recorded; no error where no copy is in both."""
-
-    model: str
-    unpriced: int = 0
-    by_path: list[PathCompared] = []
-
-
-class Compared(Comparison, tag_field="schema", tag="busfare.compare/1", kw_only=True):
-    """The best model's errors, and every model's, best first."""
-
-    predicted: str
-    actual: str
-    recorded_on: str = field(name="from")
-    to: str
-    kernels: KernelsCompared | None
-    models: list[Comparison]
-
-
 def recorded_transfers(trace: Trace) -> pl.DataFrame:
     """The transfers of `trace` with `recorded_seconds`."""
     seconds = (pl.col("end_ns") - pl.col("start_ns")) * NS
@@ -365,7 +314,7 @@ def _staging(transfers: pl.DataFrame, recorded_on: Node, to: Node) -> Words | No
     return statement("common.changes", parts=tuple(changes)) if changes else None
 
 
-Row = TypeVar("Row", PathThere, PathCompared)
+Row = TypeVar("Row", bound=PathPredicted)
 
 
 def by_path(row: type[Row], transfers: pl.DataFrame, rung: str | None, *more: pl.Expr) -> list[Row]:

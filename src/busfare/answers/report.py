@@ -16,7 +16,8 @@ from msgspec.structs import asdict
 from busfare import advise
 from busfare.advise import Finding, RangedFinding, ranged
 from busfare.advise.search import REPLAYED_ROWS
-from busfare.answers.project import PathCompared, PathThere
+from busfare.answers.compare import PathCompared
+from busfare.answers.project import PathThere
 from busfare.answers.units import Batches, batched
 from busfare.answers.verdict import PathOwner, Verdict, path_owners, verdict
 from busfare.answers.what_if import RecordingCost, without_recorder

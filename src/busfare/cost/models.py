@@ -384,3 +384,14 @@ def price(
             ranges = seconds_between(low, high, rung)
             prices.append({"model": name, "seconds": seconds, **ranges, "bytes_per_second": rate})
     return prices
+
+
+def packing_seconds(sizes: FloatArray, node: Node | None) -> FloatArray:
+    """What the host takes to write so many bytes into one buffer: as staging them takes it on `node`, by what copies take
+    longer that stay in the cache; else typical. Shape (rows,).
+    """
+    curve = node.curve("h2d", "pageable") if node is not None else None
+    if curve is None:
+        return sizes / copies.COPY_BYTES_PER_S
+    small, large = curve.seconds(np.array([copies.SERIAL_BYTES, CACHED_BYTES]))
+    return np.asarray(sizes * float(large - small) / (CACHED_BYTES - copies.SERIAL_BYTES))

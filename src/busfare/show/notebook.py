@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from busfare.answers.compare import Compared as _Comparison
 from busfare.answers.job import JobReport as _JobReport
 from busfare.answers.kv import PlanKvResult as _KvPlan
 from busfare.answers.offload import PlanOffloadResult as _OffloadPlan
 from busfare.answers.plan import PlanResult as _Plan
-from busfare.answers.project import Compared as _Comparison
 from busfare.answers.project import Projected as _Projection
 from busfare.answers.report import Diff as _Diff
 from busfare.answers.report import Report as _Report

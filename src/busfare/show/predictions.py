@@ -9,10 +9,9 @@ from typing import Any
 from msgspec import UNSET
 
 from busfare.advise.amounts import percent, ratio, several, signed_percent, time
+from busfare.answers.compare import Compared, KernelsCompared
 from busfare.answers.project import (
-    Compared,
     KernelClassThere,
-    KernelsCompared,
     KernelsThere,
     Projected,
     Projection,

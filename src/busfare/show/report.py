@@ -241,9 +241,7 @@ def _basis(result: Report) -> str:
     by_replay = any(finding.by_replay for finding in result.findings)
     figures = "measurements on" if node.measured and by_replay else "the data sheet of"
     guess = ", guessed from the GPU name; override with --from" if node.guessed_from_gpu_name else ""
-    return (
-        f"from {figures} {node.name}{guess}{'; in brackets, 80 % prediction intervals' if by_replay else ''}"
-    )
+    return f"from {figures} {node.name}{guess}{'; likely: in 80 % of cases' if by_replay else ''}"
 
 
 def _gain(finding: RangedFinding, result: Report) -> str:

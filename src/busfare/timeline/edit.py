@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from busfare import cost
 from busfare.cost.batches import recorded_seconds
-from busfare.cost.copies import COPY_BYTES_PER_S, SERIAL_BYTES, in_place_share
+from busfare.cost.copies import in_place_share
 from busfare.cost.kernels.price import KernelPrices, price_kernels
-from busfare.cost.models import CACHED_BYTES, as_copies_of
+from busfare.cost.models import as_copies_of, packing_seconds
 from busfare.errors import InputError
 from busfare.nodes import FloatArray, Node
 from busfare.questions import ChangeName
@@ -270,7 +270,7 @@ def gaps_without(timeline: Timeline, gone: Mask) -> Times:
     large = gone & pageable(timeline.operations) & timeline.launched & (timeline.sizes >= PRIVATE_CACHE_BYTES)
     if not large.any():
         return gap
-    copied_ns = packing_nanoseconds(np.array([PRIVATE_CACHE_BYTES], np.float64), timeline.node)[0]
+    copied_ns = 1e9 * packing_seconds(np.array([PRIVATE_CACHE_BYTES], np.float64), timeline.node)[0]
     whole = int(SCATTERED * copied_ns)
     half = np.where(gap >= whole, 0, np.maximum(gap, 0) // 2)
     calls = {"thread": columns["call_thread"], "copies": timeline.calls_of(large), "half": half}
@@ -388,15 +388,3 @@ def nanoseconds_packed(operations: pl.DataFrame, node: Node | None) -> FloatArra
     single_byte = operations.with_columns(bytes=pl.lit(1, pl.Int64))
     staged = (model.seconds(operations, node) - model.seconds(single_byte, node)) * 1e9
     return np.where(pageable(operations), staged, pinned)
-
-
-def packing_nanoseconds(sizes: FloatArray, node: Node | None) -> FloatArray:
-    """What the host takes to write so many bytes into one buffer: as staging them takes it on `node`, by what copies take
-    longer that stay in the cache; else typical. Shape (rows,).
-    """
-    curve = node.curve("h2d", "pageable") if node is not None else None
-    if curve is None:
-        return sizes / COPY_BYTES_PER_S * 1e9
-    small, large = curve.seconds(np.array([SERIAL_BYTES, CACHED_BYTES]))
-    rate = float(large - small) / (CACHED_BYTES - SERIAL_BYTES)
-    return np.asarray(sizes * rate * 1e9)

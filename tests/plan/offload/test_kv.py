@@ -276,7 +276,7 @@ def test_gpus_that_cannot_share_the_heads_are_refused(node: str, gpus: str, says
         answer_kv(KvCache.of(node=node, model="llama-3.1-8b", tensor_parallel=gpus))
 
 
-def test_a_node_of_one_gpu_stands_for_several_alike() -> None:
+def test_a_node_with_a_single_gpu_stands_for_several_alike() -> None:
     fetched = [
         answer_kv(KvCache.of(node="rtx-4090", model="llama-3.1-8b", tensor_parallel=n)).fetched_bytes
         for n in ("1", "4")

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
+from busfare.cost.models import packing_seconds
 from busfare.errors import InputError
 from busfare.nodes import Node
 from busfare.questions import Removable
@@ -23,7 +24,6 @@ from busfare.timeline.edit import (
     last_in_group,
     nanoseconds_packed,
     numbered_in,
-    packing_nanoseconds,
     taken_out,
     with_durations,
     without_operations,
@@ -156,7 +156,7 @@ def returned_copies(operations: pl.DataFrame, node: Node | None) -> tuple[Mask, 
         begin, end = pairs["end_ns"].to_numpy(), pairs["start_ns_in"].to_numpy()
         free = (end - begin) - union_of(copies).covered_within(begin, np.maximum(begin, end))
         sizes = pairs["bytes"].to_numpy().astype(np.float64)
-        pairs = pairs.filter(pl.Series(free < packing_nanoseconds(sizes, node)))
+        pairs = pairs.filter(pl.Series(free < 1e9 * packing_seconds(sizes, node)))
     return _mask(operations, pairs) | _mask(operations, pairs.select(at="at_in")), identified_by
 
 
@@ -206,9 +206,9 @@ def batch(timeline: Timeline, setting: Setting, below_bytes: int) -> Applied:
     removed = packed & ~last
     changed = without_operations(without_waits_behind(changed, removed), removed, bytes_stay=True)
     gap, pieces = changed.columns["call_gap"].copy(), int(count.max())
-    packing = np.rint(packing_nanoseconds(size.astype(np.float64), setting.recorded_on)).astype(np.int64)
+    packing = np.rint(1e9 * packing_seconds(size.astype(np.float64), setting.recorded_on)).astype(np.int64)
     gap[columns["operation_call"][rows]] += packing
-    rate = 1 / float(packing_nanoseconds(np.ones(1), setting.recorded_on)[0])
+    rate = 1e-9 / float(packing_seconds(np.ones(1), setting.recorded_on)[0])
     rests_on = statement("assumes.packing", pieces=pieces, gigabytes_per_second=rate)
     # What the host does between their calls may go, too.
     between = np.where(_in_loops(timeline, group), np.maximum(timeline.columns["call_gap"], 0), 0)
