@@ -299,7 +299,7 @@ def test_layers_of_two_windows_of_a_job_are_slower_on_every_gpu(before: Path) ->
 def test_a_report_shows_its_unit_of_work_in_a_line() -> None:
     shown = [line for line, _ in render(report_document(summarise(iterations(40, 100))), 100)]
     assert [line for line in shown if line.startswith("Unit of work")] == [
-        "Unit of work (work): 40 times 102 µs (median), 2 operations each."
+        "Unit of work (work): 40× 102 µs (median), 2 operations each."
     ]
     alone = [line for line, _ in render(report_document(summarise(iterations(1, 100))), 100)]
     assert not any("Unit of work" in line for line in alone)

@@ -81,7 +81,7 @@ def test_gains_say_which_figures_they_rest_on() -> None:
     ):
         document = reported(recorded, load_node(node))
         text = " ".join(lines(document))
-        assert f"(gains are predicted, from {basis}; in brackets, 80 % prediction intervals)" in text
+        assert f"(gains are predicted, from {basis}; likely: in 80 % of cases)" in text
         assert basis in page(document)
     copies = trace(copy(0, 16_000, 1 << 26, memory="pageable"), kernel(16_000, 17_000))
     assert "from the data sheet of h100-probed" in shown(reported(copies, load_node("h100-probed")))

@@ -21,12 +21,12 @@ from busfare.trace import Trace, read
 from busfare.trace.attach import (
     METRICS,
     _bare,
-    _plain,
     counted_kernels,
     printed_counters,
     with_fingerprints_of,
 )
 from busfare.trace.tables import COUNTERS
+from busfare.trace.words import function_name
 from tests.conftest import Ask
 from tests.trace.build_nsys import LAUNCH, NsysExport
 from tests.traces import copy, kernel, trace
@@ -186,8 +186,8 @@ def test_template_arguments_tell_kernels_apart_where_they_are_printed(
 
 def test_lambdas_have_a_single_spelling() -> None:
     # As Nsight Compute 2025.3 and CUPTI print the same kernel (H200, driver 580.159.04).
-    ncu = _plain("void apply<main::[lambda(float) (instance 1)]>(float *, unsigned long, T1)")
-    assert ncu == _plain(
+    ncu = function_name("void apply<main::[lambda(float) (instance 1)]>(float *, unsigned long, T1)")
+    assert ncu == function_name(
         "void apply<main::{lambda(float)#1}>(float*, unsigned long, main::{lambda(float)#1})"
     )
 
@@ -215,7 +215,7 @@ def test_every_kernel_without_counted_bytes_has_a_reason(counters: Path, recordi
         counters.write_text(printed(*rows))
         frame = counted_kernels(counters, read(recording, launches=True))
         assert dict(frame.select("name", "launches").iter_rows())["void scale<float>(float*, int)"] == 2
-        return {_plain(name): why for name, why in frame.select("name", "uncounted").iter_rows()}
+        return {function_name(name): why for name, why in frame.select("name", "uncounted").iter_rows()}
 
     scale, double, add = "scale<float>", "scale<double>", "(anonymousnamespace)::add"
     differ = [(ADD, 1000, 0, 2000), (ADD, 1300, 0, 2000)]
@@ -279,7 +279,7 @@ def test_errors_name_what_to_do(text: str | None, says: str, counters: Path, rec
 
 @given(st.text(alphabet="ab*,<>()[]{} :_", max_size=60))
 def test_no_name_is_too_odd(text: str) -> None:
-    assert "::" not in _bare(_plain(text))
+    assert "::" not in _bare(function_name(text))
 
 
 def test_project_and_compare_say_how_many_kernels_were_counted(

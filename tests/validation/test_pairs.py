@@ -226,7 +226,7 @@ def test_times_of_a_recording_and_bytes_of_its_twin_name_what_to_send_once(judgi
     setting = {"recorded_on": machine.node, "fingerprints": of_bytes}
     findings = {finding.id: finding for finding in busfare.report(of_times, **setting).findings}
     sent_again = findings["repeated-copies"]
-    assert sent_again.high_seconds > sent_again.predicted_gain_seconds > 0.04
+    assert sent_again.high_seconds >= sent_again.predicted_gain_seconds > 0.04
     # Leaving the losses on the GPU was measured to save more, 1.57 times as fast.
     assert next(iter(findings)) == "small-results"
     dedupe = {"dedupe": True, "unrecorded": machine.seconds("jax_pretrain", "before")}

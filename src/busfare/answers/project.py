@@ -23,7 +23,7 @@ from busfare.errors import InputError
 from busfare.nodes import Node
 from busfare.questions import HostRule, KernelRule
 from busfare.statements import Words, sentences, statement
-from busfare.timeline import Played, Timeline, critical_path_shares, host_share, play, timeline
+from busfare.timeline import Played, Timeline, critical_path_shares, limits, play, timeline
 from busfare.timeline.changes import Change, Setting
 from busfare.timeline.changes.durations import (
     host_changes,
@@ -124,12 +124,12 @@ class KernelsThere(Struct, kw_only=True):
 
 
 class Projection(Struct, kw_only=True):
-    """A run on another node, by one model. `host_share`: of the recorded run, which CPU time limits."""
+    """A run on another node, by one model. `limited_by`: shares of the recorded run that `cpu`, `gpu` and `copies` limit."""
 
     recorded_on: str = field(name="from")
     to: str
     model: str
-    host_share: float
+    limited_by: dict[str, float]
     transfers: TransfersThere
     makespan: RunThere
     kernels: KernelsThere
@@ -221,7 +221,7 @@ def project(
         recorded_on=recorded_on.name,
         to=to.name,
         model=model,
-        host_share=host_share(critical_path_shares(before)),
+        limited_by=limits(critical_path_shares(before)),
         transfers=TransfersThere(
             recorded_seconds=float(transfers["recorded_seconds"].sum()),
             predicted_seconds=float(transfers["predicted_seconds"].sum()),
@@ -257,22 +257,30 @@ def projected(projections: Sequence[Projection], guessed: bool = False) -> Proje
 
 def _verdict(projections: Sequence[Projection]) -> Words:
     """What limits the recorded run, and which node shortens it most."""
-    host = projections[0].host_share
-    limit = statement(
-        "project.host-bound" if host >= MOST else "project.gpu-bound", share=max(host, 1 - host)
-    )
+    shares = projections[0].limited_by
+    shares = shares | {"unexplained": 1.0 - sum(shares.values())}
+    bound = next((what for what in ("cpu", "gpu", "unexplained") if shares[what] >= MOST), "mixed")
+    limit = statement(f"project.{bound}-bound", **shares)
     runs = [
         (p.makespan.predicted_seconds, p) for p in projections if p.makespan.predicted_seconds is not None
     ]
     if not runs:
         return limit
     seconds, best = min(runs, key=lambda run: run[0])
-    recorded = best.makespan.recorded_seconds
-    gain = 1 - seconds / recorded if recorded else 0.0
-    outcome = "same" if abs(gain) < NOTICED else "faster" if gain > 0 else "slower"
+    run = best.makespan
+    ratio = seconds / run.recorded_seconds if run.recorded_seconds else 1.0
+    ends = {"low": run.low_seconds, "high": run.high_seconds}
+    takes = statement(
+        f"project.takes{'-between' * (run.low_seconds is not None)}",
+        seconds=seconds,
+        recorded=run.recorded_seconds,
+        **ends,
+    )
+    outcome = "same" if abs(1 - ratio) < NOTICED else "faster" if ratio < 1 else "slower"
     several = len(projections) > 1
-    figures = {"gain": abs(gain), "seconds": seconds, "recorded": recorded}
-    return sentences(limit, statement(f"project.{outcome}{'-best' * several}", node=best.to, **figures))
+    return sentences(
+        limit, statement(f"project.{outcome}{'-best' * several}", node=best.to, ratio=ratio, takes=takes)
+    )
 
 
 def _clauses(parts: Sequence[Words]) -> Words | None:

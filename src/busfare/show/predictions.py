@@ -43,6 +43,7 @@ def projection_document(result: Projected, trace: str) -> Document:
     guess = GUESS if result.from_guessed_from_gpu_name else ""
     facts = f"recorded on {result.recorded_on}{guess}; predicted by cost model {result.model}"
     blocks: list[Block] = [Text(result.verdict, "bold"), *projection_blocks(result)]
+    blocks += [Text(line) for line in _counted(result.kernels)]
     details: list[Block] = []
     for p in result.projections:
         notes = [f"Pageable copies: {p.pageable_copies}."] if p.pageable_copies else []
@@ -86,8 +87,7 @@ def _kernels(projection: Projection) -> Block:
 
     figures = {"count": "count", **THERE, "predicted": predicted}
     title, behind = f"{projection.to}, kernels by class", {"rung": "rung", "why": "why"}
-    notes = _counted(kernels)
-    return table(kernels.by_class, title, {"kernels": "kind"}, figures, behind, notes=notes)
+    return table(kernels.by_class, title, {"kernels": "kind"}, figures, behind)
 
 
 def _counted(kernels: KernelsThere | KernelsCompared) -> list[str]:

@@ -64,7 +64,7 @@ def render(document: Document, width: int, details: bool = False) -> Iterator[Li
 def _called(block: Block) -> str:
     """What a block is about: its title, or what its first column holds."""
     title = block.title.rpartition(", ")[2] or (block.columns[0].name if isinstance(block, Table) else "")
-    return title[:1].lower() + title[1:]
+    return title if title[1:2].isupper() else title[:1].lower() + title[1:]
 
 
 def _block(block: Block, width: int, details: bool) -> Iterator[Line]:

@@ -8,7 +8,7 @@ from busfare.timeline.engine import (
     Played,
     critical_path_shares,
     decided,
-    host_share,
+    limits,
     play,
     set_by,
     startup_seconds,
@@ -17,6 +17,6 @@ from busfare.timeline.engine import (
 from busfare.timeline.model import Timeline
 
 __all__ = [
-    "PART_NAMES", "Decided", "PathPart", "Played", "Timeline", "critical_path_shares", "decided", "host_share", "play",
+    "PART_NAMES", "Decided", "PathPart", "Played", "Timeline", "critical_path_shares", "decided", "limits", "play",
     "set_by", "startup_seconds", "timeline", "unexplained_seconds",
 ]  # fmt: skip

@@ -22,7 +22,7 @@ from busfare.trace.words import CLASSES, GRAPH_LAUNCH, Words, kind_codes
 
 __all__ = [
     "PART_NAMES", "Decided", "PathPart", "Played", "Unrecorded", "core_columns", "critical_path_shares", "decided",
-    "host_share", "play", "set_by", "startup_seconds", "unexplained_seconds", "unrecorded",
+    "limits", "play", "set_by", "startup_seconds", "unexplained_seconds", "unrecorded",
 ]  # fmt: skip
 
 NS = 1e-9
@@ -52,6 +52,8 @@ PARTS = {
 }
 #: Those during which a GPU limits the run; the host is busy with copies, too.
 OF_GPUS = ("kernels", "communication", "gaps between operations")
+#: Those during which the host works, or is to be told that something has ended.
+OF_HOST = ("launches", "CPU time between API calls", IN_CALLS, "CPU wake-up", START_UP)
 PART_NAMES = tuple(dict.fromkeys([*PARTS.values(), START_UP, "other"]))
 #: No recorder takes longer over a call than this; what is left to explain is then something else. Nanoseconds.
 MOST_NS = 30_000
@@ -188,9 +190,10 @@ def critical_path_shares(run: Timeline | Played) -> list[PathPart]:
     return sorted(parts, key=lambda part: (-part.seconds, part.part))
 
 
-def host_share(shares: Sequence[PathPart]) -> float:
-    """The share of a run's critical path during which its host, no GPU and no copy, limits it."""
-    return 1.0 - sum(part.share for part in shares if part.part in (*OF_GPUS, "copies", "memory sets"))
+def limits(shares: Sequence[PathPart]) -> dict[str, float]:
+    """The shares of a run's critical path that are CPU time, GPU work, and copies; what nothing explains is none of them."""
+    of = {"cpu": OF_HOST, "gpu": (*OF_GPUS, "memory sets"), "copies": ("copies",)}
+    return {what: sum(part.share for part in shares if part.part in parts) for what, parts in of.items()}
 
 
 def set_by(shares: Sequence[PathPart]) -> str:
