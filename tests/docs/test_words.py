@@ -167,7 +167,8 @@ def put_together() -> set[str]:
     findings = re.findall(r'\bfinding\(\s*"([\w-]+)"|^ +\("([\w-]+)", \w+\(', source("advise"), re.MULTILINE)
     values = {
         "best.strategy": STRATEGIES,
-        "bound": (*BOUNDS, "cpu", "gpu", "mixed", "unexplained"),
+        "bound": BOUNDS,
+        "limiter": ("cpu", "gpu", "mixed", "unexplained"),
         "change": re.findall(r'\btitled(?:\(|, )"([\w-]+)"', source("timeline")),
         "kind": (*KINDS_OF.values(), *get_args(OwnerKind)),
         "outcome": ("same", "faster", "slower"),

@@ -259,8 +259,8 @@ def _verdict(projections: Sequence[Projection]) -> Words:
     """What limits the recorded run, and which node shortens it most."""
     shares = projections[0].limited_by
     shares = shares | {"unexplained": 1.0 - sum(shares.values())}
-    bound = next((what for what in ("cpu", "gpu", "unexplained") if shares[what] >= MOST), "mixed")
-    limit = statement(f"project.{bound}-bound", **shares)
+    limiter = next((what for what in ("cpu", "gpu", "unexplained") if shares[what] >= MOST), "mixed")
+    limit = statement(f"project.{limiter}-bound", **shares)
     runs = [
         (p.makespan.predicted_seconds, p) for p in projections if p.makespan.predicted_seconds is not None
     ]
@@ -269,13 +269,13 @@ def _verdict(projections: Sequence[Projection]) -> Words:
     seconds, best = min(runs, key=lambda run: run[0])
     run = best.makespan
     ratio = seconds / run.recorded_seconds if run.recorded_seconds else 1.0
-    ends = {"low": run.low_seconds, "high": run.high_seconds}
-    takes = statement(
-        f"project.takes{'-between' * (run.low_seconds is not None)}",
-        seconds=seconds,
-        recorded=run.recorded_seconds,
-        **ends,
-    )
+    figures = {
+        "seconds": seconds,
+        "recorded": run.recorded_seconds,
+        "low": run.low_seconds,
+        "high": run.high_seconds,
+    }
+    takes = statement(f"project.takes{'-between' * (run.low_seconds is not None)}", **figures)
     outcome = "same" if abs(1 - ratio) < NOTICED else "faster" if ratio < 1 else "slower"
     several = len(projections) > 1
     return sentences(
