@@ -56,7 +56,8 @@ def deepest(spans: pl.DataFrame, gaps: pl.DataFrame) -> Activity | None:
         if share < least:
             break
         name = longest["label"] if longest["count"] > 1 else str(longest["name"])
-        if chosen is None or not WRAPPER.search(name):
+        # A name within itself is the same work: what the outermost covers counts.
+        if chosen is None or not (WRAPPER.search(name) or name == chosen.name):
             chosen = Activity(longest["kind"], name, share)
         least = LEAST if share >= NEARLY_ALL else MOST if share >= MOST else MOST * share
         of_name = (pl.col("label") == longest["label"]) & (pl.col("kind") == longest["kind"])
