@@ -53,7 +53,7 @@ NS = 1e-9
 #: More than this part of the GPU's time is most of it.
 MOST = 0.5
 MOSTLY_GRAPHS = statement("no-range.mostly-graphs")
-#: A smaller change of the whole run is none.
+#: The least change of the whole run that counts as a change.
 NOTICED = 0.005
 #: A predicted time and the ends of its range.
 ENDS = ["predicted_seconds", "low_seconds", "high_seconds"]
@@ -76,7 +76,9 @@ class TransfersThere(There, kw_only=True):
 
 
 class RunThere(There, kw_only=True):
-    """`predicted_seconds`: None with a `reason` (most GPU time is not predicted) or a range alone (another maker's GPU)."""
+    """`predicted_seconds`: None with a `reason` (most GPU time is not predicted) or with only a range (another vendor's
+    GPU).
+    """
 
     predicted_seconds: float | None  # type: ignore[assignment]
     replayed_seconds: float
@@ -103,7 +105,7 @@ class KernelsPredicted(There, kw_only=True):
 
 
 class KernelClassThere(KernelsPredicted, kw_only=True):
-    """All of a class that went by the same bound; with a range alone on another maker's GPU."""
+    """All kernels of a class with the same bound; only a range on another vendor's GPU."""
 
     predicted_seconds: float | None  # type: ignore[assignment]
     why: Words
@@ -124,7 +126,7 @@ class KernelsThere(Struct, kw_only=True):
 
 
 class Projection(Struct, kw_only=True):
-    """A run on another node, by one model. `host_share`: of the recorded run, which CPU time limits."""
+    """A run on another node, by one model. `host_share`: the share of the recorded run that CPU time limits."""
 
     recorded_on: str = field(name="from")
     to: str
@@ -256,7 +258,7 @@ def projected(projections: Sequence[Projection], guessed: bool = False) -> Proje
 
 
 def _verdict(projections: Sequence[Projection]) -> Words:
-    """What limits the recorded run, and which node shortens it most."""
+    """What limits the recorded run, and the node that shortens it most."""
     host = projections[0].host_share
     limit = statement(
         "project.host-bound" if host >= MOST else "project.gpu-bound", share=max(host, 1 - host)

@@ -38,7 +38,7 @@ KINDS_OF = {
 
 
 class Owner(Struct):
-    """`share`: of the part."""
+    """`share`: of the time of the part."""
 
     kind: OwnerKind
     name: str
@@ -46,13 +46,13 @@ class Owner(Struct):
 
 
 class PathOwner(PathPart, frozen=True):
-    """A part of the critical path, and what owns most of it."""
+    """A part of the critical path, and the owner of most of it."""
 
     owner: Owner | None = None
 
 
 class Verdict(Struct):
-    """`gpu_busy_share`: of the run, the mean over its GPUs; None where the trace has no GPU's work.
+    """`gpu_busy_share`: of the run, mean over its GPUs; None if the trace has no GPU work.
 
     `text`: sentences on GPU utilisation, the largest parts of the run and their owners, transfers, communication.
     """

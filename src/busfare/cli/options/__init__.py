@@ -162,7 +162,7 @@ def _paths(value: Any) -> Iterator[Path]:
 
 
 def _keep_apart_from_stdout(files: Iterable[Path], what: str) -> None:
-    """Raises InputError where standard output goes into a file that is read, as `>> TRACE` does, or also written."""
+    """Raises InputError if standard output goes to an input file, as with `>> TRACE`, or to another output."""
     with suppress(OSError):  # closed
         stdout = os.fstat(1)
         for file in files if stat.S_ISREG(stdout.st_mode) else ():
