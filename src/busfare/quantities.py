@@ -128,7 +128,7 @@ def whole(least: int, most: int) -> Read:
 
 
 def word(*allowed: str) -> Read:
-    """One of the words `allowed`."""
+    """One of the `allowed` words."""
 
     def read(value: Any) -> str:
         if value not in allowed:
@@ -212,8 +212,8 @@ def layer_times(value: Any) -> LayerTimes:
 
 
 def window(value: Any) -> tuple[float, float]:
-    """'1.5s..2s', '0.2..0.3' or two numbers, in seconds; without an end up to the last, without a start from the first. What
-    cannot lie in a trace is refused where its length is known.
+    """'1.5s..2s', '0.2..0.3' or two numbers, in seconds; start and end are optional. Whether the span lies in the trace is
+    checked later, when its length is known.
     """
     ends = (
         value.split("..") if isinstance(value, str) else [*value] if isinstance(value, (list, tuple)) else []
@@ -310,7 +310,7 @@ class Question:
         return tuple(words)
 
 
-#: Fields whose options have another name.
+#: Options with another name than their field.
 _OPTIONS = {"recorded_on": "from"}
 #: By what reads them, how numbers are written that are not written as they are.
 _SPELLED: dict[Read, Callable[[Any], str]] = {

@@ -387,8 +387,8 @@ def price(
 
 
 def packing_seconds(sizes: FloatArray, node: Node | None) -> FloatArray:
-    """What the host takes to write so many bytes into one buffer: as staging them takes it on `node`, by what copies take
-    longer that stay in the cache; else typical. Shape (rows,).
+    """Host time to write these bytes into one buffer: from staged copies within the cache on `node`, otherwise typical;
+    shape (rows,).
     """
     curve = node.curve("h2d", "pageable") if node is not None else None
     if curve is None:

@@ -101,7 +101,7 @@ class Report(Part):
             raise InputError("`unrecorded` is the time of one run: give it with one trace")
 
     def repeated(self) -> dict[str, Any]:
-        """What a command repeats that shows the gain of a finding, by field."""
+        """Options that the command of a finding repeats to show the same gain, by field."""
         return {
             name: value for name, value in self.given().items() if name in WhatIf.names() & Report.names()
         }

@@ -43,7 +43,7 @@ def show(document: Document) -> None:
 
 
 def render(document: Document, width: int, details: bool = False) -> Iterator[Line]:
-    """Its lines, each with its style, for a terminal of `width` columns; with its `details` or without."""
+    """The lines of a document, each with its style, for a terminal of `width` columns."""
     head = [
         *_sentences(document.heading, width, style="bold"),
         *_sentences(document.facts, width, style="dim"),

@@ -189,7 +189,7 @@ def critical_path_shares(run: Timeline | Played) -> list[PathPart]:
 
 
 def host_share(shares: Sequence[PathPart]) -> float:
-    """The share of a run's critical path during which its host, no GPU and no copy, limits it."""
+    """The share of the critical path during which the host limits the run, not a GPU or a copy."""
     return 1.0 - sum(part.share for part in shares if part.part in (*OF_GPUS, "copies", "memory sets"))
 
 
