@@ -50,7 +50,7 @@ def test_what_if_names_what_it_left_out(
     )
     (folder / "worse.json").unlink()
     shown = run("what-if", str(folder), "--remove", "h2d").stdout
-    assert "unreadable: 1 file could not be read: skipped" in " ".join(shown.split())
+    assert "unreadable (1×): file could not be read: skipped" in " ".join(shown.split())
 
 
 def test_a_folder_of_nothing_readable_is_an_error(folder: Path) -> None:

@@ -169,9 +169,7 @@ def test_a_longer_kernel_shows_in_a_unit_that_is_as_long() -> None:
 def test_a_few_units_are_not_judged() -> None:
     result = busfare.diff(iterations(5, 100), iterations(5, 150))
     assert result.unit.real is None
-    assert "With fewer than 6 units in a trace, this may be variation" in text(
-        result.why[-1]
-    )
+    assert "With fewer than 6 units in a trace, this may be variation" in text(result.why[-1])
 
 
 def test_two_programs_are_not_compared() -> None:
