@@ -219,7 +219,7 @@ def window(value: Any) -> tuple[float, float]:
         value.split("..") if isinstance(value, str) else [*value] if isinstance(value, (list, tuple)) else []
     )
     if len(ends) != 2:
-        raise InputError(f"{shown(value)} is no window; write START..END, as in 1.5s..2s")
+        raise InputError(f"{shown(value)} is not a window; write START..END, as in 1.5s..2s")
     start, end = (str(end).strip() for end in ends)
     return _signed_seconds(start) if start else 0.0, _signed_seconds(end) if end else MOST_SECONDS
 
@@ -278,7 +278,7 @@ class Question:
         values: dict[str, Any] = {}
         for name, value in given.items():
             if name.rstrip("_") not in readers:
-                raise InputError(f"{name}: is no option; {instead_of(name, readers)}")
+                raise InputError(f"{name}: is not an option; {instead_of(name, readers)}")
             field_name, read = readers[name.rstrip("_")]
             if value is None or value is False or value == ():
                 continue

@@ -79,7 +79,7 @@ class Part(Question):
     def check_traced(self, trace: object) -> None:
         """Raises FieldError where a part is named and no trace is."""
         if not trace and (part := [*self.part()]):
-            raise FieldError(part[0], ": is of a trace; give `from_trace` TRACE, or leave it out")
+            raise FieldError(part[0], ": applies to a trace; give `from_trace` TRACE, or leave it out")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -290,7 +290,7 @@ def communication_blocks(
     if not collectives:
         return []
     recordings = sum(rank.recording_wait_seconds for rank in ranks)
-    note = "Arrive: waiting until the last rank arrives. Transfer: from then on. Last: the most frequent last rank."
+    note = "Arrive: waiting for the last rank. Transfer: the time after that. Last: the rank that is last most often."
     blocks: list[Block] = [
         Text(_waited(collectives), title="Communication between ranks"),
         *([Text(text(statement("waits.recordings", seconds=recordings)))] if recordings else []),
@@ -316,7 +316,7 @@ def communication_blocks(
         ),
         table(
             sorted(ranks, key=lambda rank: -rank.waiting_seconds),
-            "Ranks, those that wait most first (recorded)",
+            "Ranks by waiting time (recorded)",
             {"rank": lambda row: f"{row.rank}" + (f" on {row.host}" if row.host else "")},
             {
                 "whole run": "makespan_seconds",

@@ -102,7 +102,7 @@ def streamed_layers(timeline: Timeline) -> StreamedLayers:
     path = timeline.trace.path
     if timeline.calls.height == 0:
         raise InputError(
-            f"{path}: copies cannot be assigned to layers without API calls; record it with calls"
+            f"{path}: copies cannot be assigned to layers without API calls; record API calls, too"
         )
     into = _into(timeline)
     if not into.any():

@@ -198,7 +198,7 @@ def _number(path: Path, line: int, column: str, cell: str) -> str | None:
     if cell.lower() in NO_NUMBER:
         return None
     raise InputError(
-        f"{path}: line {line + 1}, {column}: {printable(cell[:40])!r} is no whole number of bytes (1234 or 1,234); "
+        f"{path}: line {line + 1}, {column}: {printable(cell[:40])!r} is not a whole number of bytes (1234 or 1,234); "
         "count again with LC_ALL=C"
     )
 
