@@ -90,8 +90,8 @@ def job_document(
         *who_is_late(result.collectives, result.ranks, result.straggler),
         Text(f"Slowest: {name(slowest)}, {time(slowest.value)} ({slowest.path})", title=""),
         Text(
-            f"Transfers ({count(moved.count)}) move {size(moved.bytes)} in {time(moved.seconds)}; "
-            f"{time(moved.exposed_seconds)} of that is exposed. They take {percent(moved.share_of_gpu_time)} of GPU time (sums over all traces)"
+            f"Transfers ({count(moved.count)}) move {size(moved.bytes)} in {time(moved.seconds)}: "
+            f"{time(moved.exposed_seconds)} exposed, {percent(moved.share_of_gpu_time)} of GPU time (sums over all traces)"
         ),
         _tiles(result, name),
         *(
