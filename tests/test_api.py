@@ -146,12 +146,12 @@ def test_answers_show_themselves(images: busfare.Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("ask", "message"),
     [
-        (lambda run: run.what_if(pinn=True), "pinn: is no option; did you mean 'pin'"),
+        (lambda run: run.what_if(pinn=True), "pinn: is not an option; did you mean 'pin'"),
         (lambda run: run.what_if(streams=True), "`streams` True is not a number"),
         (lambda run: run.what_if(), "no change given"),
         (lambda run: run.what_if(pin=False), "no change given"),
         (lambda run: run.project("h900"), "not a catalogue name"),
-        (lambda run: busfare.plan(h2dd=1), "h2dd: is no option; did you mean 'h2d'"),
+        (lambda run: busfare.plan(h2dd=1), "h2dd: is not an option; did you mean 'h2d'"),
         (lambda run: busfare.node("h900"), "not a catalogue name"),
         (lambda run: busfare.read("nope.sqlite"), "nope.sqlite: cannot be read"),
         (lambda run: busfare.read(5), "5 is not a trace; give its path"),

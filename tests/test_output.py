@@ -107,7 +107,7 @@ def test_a_page_does_not_go_where_standard_output_goes(tmp_path: Path, mode: str
         words = [*BUSFARE, "report", TRACE, "--html", page]
         done = subprocess.run(words, stdout=stdout, stderr=subprocess.PIPE, text=True, check=False)
     assert (done.returncode, page.read_text()) == (2, "")
-    assert "page.html: standard output goes into this file, too; name another place" in done.stderr
+    assert "page.html: standard output goes to this file, too; name another place" in done.stderr
 
 
 def _commands(group: click.Group) -> Iterator[click.Command]:
@@ -208,7 +208,7 @@ def test_standard_output_does_not_go_into_what_is_read(mode: int, trace: Path) -
     )
     os.close(opened)
     assert (done.returncode, trace.read_bytes()) == (2, before)
-    assert done.stderr.count("\n") == 1 and "standard output goes into this input" in done.stderr
+    assert done.stderr.count("\n") == 1 and "standard output goes to this input" in done.stderr
 
 
 def test_a_full_disk_is_an_error_of_a_single_line(tmp_path: Path) -> None:

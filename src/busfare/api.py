@@ -257,8 +257,8 @@ def _fingerprinted(run: Run, again: Source | None) -> Run:
 def _runs_that_fit(
     sources: Sequence[Source], launches: bool, named: Sequence[int], node: Node | None, left_out: Omissions
 ) -> tuple[list[Run], Deciding | None]:
-    """The runs of all `sources` that can be read; of a job that does not fit into memory those that decide, the ranks
-    `named` among them. The rest are `left_out`.
+    """The runs of all readable `sources`; of a job that does not fit into memory, only the decisive ranks and those `named`.
+    The others are in `left_out`.
     """
     read_run = partial(_run, launches=launches)
     paths = [source for source in sources if isinstance(source, Path)]

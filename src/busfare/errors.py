@@ -44,7 +44,7 @@ class StoppedError(BusfareError):
 
 
 def instead_of(word: str, allowed: Iterable[str]) -> str:
-    """The fix for a word that is none of those `allowed`: the nearest of them, or all."""
+    """The fix for a word that is not in `allowed`: the nearest allowed word, or all of them."""
     import difflib
 
     words = list(allowed)

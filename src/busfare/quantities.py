@@ -128,7 +128,7 @@ def whole(least: int, most: int) -> Read:
 
 
 def word(*allowed: str) -> Read:
-    """One of the words `allowed`."""
+    """One of the `allowed` words."""
 
     def read(value: Any) -> str:
         if value not in allowed:
@@ -212,14 +212,14 @@ def layer_times(value: Any) -> LayerTimes:
 
 
 def window(value: Any) -> tuple[float, float]:
-    """'1.5s..2s', '0.2..0.3' or two numbers, in seconds; without an end up to the last, without a start from the first. What
-    cannot lie in a trace is refused where its length is known.
+    """'1.5s..2s', '0.2..0.3' or two numbers, in seconds; start and end are optional. Whether the span lies in the trace is
+    checked later, when its length is known.
     """
     ends = (
         value.split("..") if isinstance(value, str) else [*value] if isinstance(value, (list, tuple)) else []
     )
     if len(ends) != 2:
-        raise InputError(f"{shown(value)} is no window; write START..END, as in 1.5s..2s")
+        raise InputError(f"{shown(value)} is not a window; write START..END, as in 1.5s..2s")
     start, end = (str(end).strip() for end in ends)
     return _signed_seconds(start) if start else 0.0, _signed_seconds(end) if end else MOST_SECONDS
 
@@ -278,7 +278,7 @@ class Question:
         values: dict[str, Any] = {}
         for name, value in given.items():
             if name.rstrip("_") not in readers:
-                raise InputError(f"{name}: is no option; {instead_of(name, readers)}")
+                raise InputError(f"{name}: is not an option; {instead_of(name, readers)}")
             field_name, read = readers[name.rstrip("_")]
             if value is None or value is False or value == ():
                 continue
@@ -310,7 +310,7 @@ class Question:
         return tuple(words)
 
 
-#: Fields whose options have another name.
+#: Options with another name than their field.
 _OPTIONS = {"recorded_on": "from"}
 #: By what reads them, how numbers are written that are not written as they are.
 _SPELLED: dict[Read, Callable[[Any], str]] = {

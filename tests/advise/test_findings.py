@@ -340,7 +340,7 @@ def test_a_gain_above_the_time_of_the_copies_says_what_else_it_saves() -> None:
     finding = advice_of(run(*copies), "small-copies")
     assert finding is not None and finding.by_replay
     assert finding.predicted_gain_seconds > 10 * 60 * 2e-6
-    sentence = r"Copies account for (.*) (.*) of the gain. The run spent the other (.*) (.*) on CPU "
+    sentence = r"Copies account for (.*) (.*) of the gain. The other (.*) (.*) is saved on CPU "
     parts = re.search(sentence, text(finding.evidence))
     assert parts is not None
     seconds = [float(parts[at]) * {"µs": 1e-6, "ms": 1e-3}[parts[at + 1]] for at in (1, 3)]
@@ -428,7 +428,7 @@ def test_buffers_that_go_out_and_in_again_are_kept_on_the_gpu_before_they_are_pi
     assert [f.id for f in advice[:2]] == ["ping-pong", "pageable-copies"]
     keep = advice[0]
     assert words in text(keep.change)
-    assert "19 copies brought data to the host" in text(keep.evidence)
+    assert "19 copies to the host (up to 67.1 MB each) returned to the GPU unchanged" in text(keep.evidence)
     # 19 of 20 rounds lose both of their copies.
     assert keep.predicted_gain_seconds == pytest.approx(19 * 32e-3, rel=0.01)
     assert keep.what_if == WhatIf(keep_on_gpu=True)

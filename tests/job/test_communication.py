@@ -213,7 +213,7 @@ def test_nobody_is_named_where_no_work_explains_who_comes_last(tmp_path: Path) -
     assert result["straggler"] is None
     assert result["ranks"][0]["waiting_seconds"] == pytest.approx(2.1e-3, rel=0.01)
     shown = CliRunner().invoke(app, ["report", str(tmp_path)], standalone_mode=False).output
-    assert "No rank can be named as last because of its own work" in " ".join(shown.split())
+    assert "No rank is late because of its own work" in " ".join(shown.split())
     assert not any(finding["id"] == "straggling-rank" for finding in result["findings"])
 
 

@@ -173,7 +173,8 @@ def test_a_projection_says_by_what_pageable_copies_change() -> None:
     result = project(recorded, here, there, "calibrated")
     assert (
         result.pageable_copies
-        and text(result.pageable_copies) == f"keeps the recorded speed: staging was never measured on {h100}"
+        and text(result.pageable_copies)
+        == f"the recorded speed, because staging was never measured on {h100}"
     )
     # Its link is slower, and nobody knows its processor to be quicker.
     assert result.transfers.predicted_seconds > result.transfers.recorded_seconds

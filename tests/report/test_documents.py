@@ -81,10 +81,10 @@ def test_gains_say_which_figures_they_rest_on() -> None:
     ):
         document = reported(recorded, load_node(node))
         text = " ".join(lines(document))
-        assert f"(gains are predicted, from {basis}; likely: in 80 % of cases)" in text
+        assert f"(predicted gains, based on {basis}; likely: 80 % prediction interval)" in text
         assert basis in page(document)
     copies = trace(copy(0, 16_000, 1 << 26, memory="pageable"), kernel(16_000, 17_000))
-    assert "from the data sheet of h100-probed" in shown(reported(copies, load_node("h100-probed")))
+    assert "based on the data sheet of h100-probed" in shown(reported(copies, load_node("h100-probed")))
 
 
 def test_gains_are_of_the_run_without_its_recorder() -> None:
@@ -115,7 +115,7 @@ def test_gains_are_of_the_run_without_its_recorder() -> None:
     gain = first.predicted_gain_seconds
     share = f"about {amounts.time(gain)} ({amounts.percent(gain / cost.replayed_seconds)})"
     for text in (" ".join(lines(document)), page(document)):
-        assert share in text and "per call subtracted for the recorder" in text
+        assert share in text and "per call subtracted" in text
 
 
 def test_a_run_that_cannot_be_replayed_has_no_recorder_taken_out() -> None:

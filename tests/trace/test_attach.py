@@ -253,7 +253,7 @@ def test_every_kernel_without_counted_bytes_has_a_reason(counters: Path, recordi
         *(
             (
                 printed((SCALE, cell, 2, 3)),
-                f"line 3, dram__bytes_read.sum: '{shown}' is no whole number of bytes",
+                f"line 3, dram__bytes_read.sum: '{shown}' is not a whole number of bytes",
             )
             for cell, shown in (
                 ("1.000", "1.000"),

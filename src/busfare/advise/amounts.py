@@ -34,8 +34,8 @@ def time(seconds: float) -> str:
 
 
 def between(seconds: float | None, low: float | None, high: float | None) -> str:
-    """A predicted time with its range, in the unit of the time: '12.3 ms (11.1–13.9)'; the time alone where no range is
-    known or both ends are the time, and the two ends alone, '3.18–38.5 µs', where they are far apart or no time is between.
+    """A predicted time with its range, in the unit of the time: '12.3 ms (11.1–13.9)'. Without a range, or with both ends
+    equal to the time, only the time. With ends far apart, or without a time, only the ends: '3.18–38.5 µs'.
     """
     if low is None or high is None or seconds == 0 or low == high == seconds:
         return "–" if seconds is None else time(seconds)
@@ -59,7 +59,7 @@ def flops(per_second: float) -> str:
 
 
 def percent(share: float, digits: int | None = None) -> str:
-    """A share in percent: '27 %', '4.4 %' below ten, or with so many `digits` behind the point."""
+    """A share in percent: '27 %', '4.4 %' below ten, or with `digits` decimals."""
     shown = 100 * share
     digits = int(abs(shown) < 9.95 and shown != 0) if digits is None else digits
     return f"{round(shown, digits) + 0.0:.{digits}f} %".replace("-", "−")
@@ -71,7 +71,7 @@ def signed_percent(share: float, digits: int = 1) -> str:
 
 
 def ratio(factor: float, digits: int = 2) -> str:
-    """How many times: '1.25 ×'."""
+    """A factor: '1.25 ×'."""
     return f"{factor:.{digits}f} ×"
 
 
@@ -94,7 +94,7 @@ class Ranged(Struct, kw_only=True):
     low_seconds: float | None = None
     high_seconds: float | None = None
     rung: str | None = None
-    reason: Words | UnsetType = UNSET  # only where there is no range
+    reason: Words | UnsetType = UNSET  # only without a range
 
     def shown(self, seconds: float | None) -> str:
         """'12.3 ms (11.1–13.9)'."""

@@ -101,8 +101,8 @@ class Trials:
         return pin.apply(self.run, self._setting)
 
     def without_touched(self, touches: Chosen, question: WhatIf | None) -> float:
-        """Seconds that the run gains without the operations that a finding `touches`, and those that its change does: all
-        pageable copies, where it pins.
+        """Seconds that the run gains without the operations that a finding and its change touch; pinning touches all
+        pageable copies.
         """
         removed: Mask = np.isin(self.run.operations["row"].to_numpy(), touches.rows)
         if question and question.pin is not None:
@@ -143,9 +143,9 @@ class Trials:
         return Trial(None, done, self.seconds - play(done.timeline).makespan_seconds)
 
     def bound(self, finding: Finding, trial: Trial) -> float:
-        """At most what `trial`, which follows the advice of `finding`, can gain, in seconds: no more than the run without
-        the operations that change, nor than the time in which something that changes was under way. Changes of
-        no operations leave the work of the GPU that works longest.
+        """The most that `trial`, which follows the advice of `finding`, can gain, in seconds: the gain without the changed
+        operations, or the time in which any of them was running, whichever is less. If a change touches no operations, the
+        run still takes as long as the work of the busiest GPU.
         """
         bounds = [trial.applied.touched_seconds, self.seconds - self.longest_work]
         if finding.touches is not None:

@@ -196,13 +196,12 @@ class CallSite(msgspec.Struct, frozen=True):
 class Finding(msgspec.Struct, frozen=True):
     """One thing to change; names as in docs/json.md.
 
-    `predicted_gain_seconds` is the time saved of the run as a whole, whatever ran side by side in it: where `by_replay`,
-    that of the run replayed with the change, otherwise an upper bound. `bound_seconds` is what the change cannot exceed:
-    what the run gains without the operations that it is about, or the time in which something that it touches was under
-    way. `rests_on` are the conditions of the replay, `what_if` the question that `busfare what-if` answers by it.
-    `overlaps_with`: ids of the other findings that touch some of the same operations. Not in JSON: `touches` and `calls`
-    are the operations that the change is about, and rows of the calls; `first_seconds`: what another finding gains alone
-    whose change this one begins with; `cost_error`: as of `Applied`.
+    `predicted_gain_seconds`: time saved of the whole run, from a replay with the change if `by_replay`, otherwise an upper
+    bound. `bound_seconds`: the most that the change can gain: the gain without its operations, or the time in which any
+    operation that it touches was running. `rests_on`: the conditions of the replay. `what_if`: the question of `busfare
+    what-if` that gives this gain. `overlaps_with`: ids of other findings that touch some of the same operations. Not in
+    JSON: `touches` and `calls`: the operations of the change, and rows of the calls; `first_seconds`: the gain of another
+    finding whose change must come first; `cost_error`: as in `Applied`.
     """
 
     id: str
@@ -328,7 +327,7 @@ class RangedFinding(Advised, kw_only=True):
 
 
 def ranged(finding: Finding, repeated: Mapping[str, Any] | None = None) -> RangedFinding:
-    """`finding` with the range of its gain; `repeated`: what its command takes over from that of the report, by field."""
+    """`finding` with the range of its gain. `repeated`: options of the report that its command repeats, by field."""
     low, high = gain_between(
         finding.predicted_gain_seconds, finding.bound_seconds if finding.by_replay else None
     )

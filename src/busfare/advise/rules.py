@@ -203,8 +203,8 @@ def _slow_link(trace: Trace, node: Node | None) -> Finding | None:
 
 
 def _first_touch(trace: Trace, node: Node | None) -> Finding | None:
-    """Copies to pageable memory at the rate of untouched memory, the first into their ranges (without addresses: of their
-    size), where later copies of the same size were faster.
+    """Copies to pageable memory at the rate of untouched memory that are the first into their address ranges (without
+    addresses: the first of their size), if later copies of the same size were faster.
     """
     to_pageable = COPY & (pl.col("direction") == "d2h") & (pl.col("destination_memory") == "pageable")
     back = rows_of(trace, to_pageable, least=STAGED_ABOVE_BYTES + 1)

@@ -1,4 +1,4 @@
-"""Predictions held against a trace recorded on the machine that they are for; keys in docs/json.md."""
+"""Predictions for a machine, compared with a trace recorded on it; keys in docs/json.md."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ class PathCompared(PathPredicted, kw_only=True):
 
 
 class KernelCompared(KernelsPredicted, kw_only=True):
-    """Of a kernel, or of all kernels of an operator: means a launch."""
+    """A kernel, or all kernels of an operator: means per launch."""
 
     name: str
     actual_seconds: float
 
 
 class Errors(Struct, kw_only=True):
-    """Of predictions that were compared: `count` in both runs, and those in one of them alone."""
+    """Errors of predictions: `count` occur in both runs; others only in one of them."""
 
     wmape_percent: float | None = None
     inside_percent: float | None = None
@@ -53,8 +53,8 @@ class Errors(Struct, kw_only=True):
 
 
 class KernelsCompared(Errors, kw_only=True):
-    """Errors: of the sum, and the median over kernels. `count`: of launches that both runs have; `counted`, `uncounted`: of
-    all launches of the first, as of KernelsThere.
+    """Errors of the sum, and the median over kernels. `count`: launches in both runs. `counted`, `uncounted`: of all
+    launches in the first run, as in KernelsThere.
     """
 
     counted: int | UnsetType = UNSET
@@ -64,7 +64,7 @@ class KernelsCompared(Errors, kw_only=True):
 
 
 class Comparison(Errors, kw_only=True):
-    """One model against what was recorded; no error where no copy is in both."""
+    """One model compared with the recording; no error if no copy is in both runs."""
 
     model: str
     unpriced: int = 0
@@ -72,7 +72,7 @@ class Comparison(Errors, kw_only=True):
 
 
 class Compared(Comparison, tag_field="schema", tag="busfare.compare/1", kw_only=True):
-    """The best model's errors, and every model's, best first."""
+    """The errors of the best model, and of every model, best first."""
 
     predicted: str
     actual: str

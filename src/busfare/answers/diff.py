@@ -200,7 +200,7 @@ def _doubts(*reports: Report) -> list[Words]:
 
 
 def _unit_changed(before: Unit, after: Unit, parts: list[Changed], runs: int) -> UnitChanged:
-    """How a unit changed, of `runs` that are judged together."""
+    """How a unit changed; `runs` pairs are tested together."""
     change = difference(before.batches, after.batches, runs)
     old, new = before.seconds, after.seconds
     if change is not None and change.figure != "median":

@@ -176,9 +176,7 @@ def of_whole_job(result: JobReport, recorded_on: Node | None) -> tuple[JobReport
         job = job_timeline(traces, node, paths, some)
         of_ranks = result.findings
         files = result.traces
-        if (
-            files.read + files.failed + files.not_traces > MOST_TRACES
-        ):  # then none was replayed where it was read
+        if files.read + files.failed + files.not_traces > MOST_TRACES:  # no worker replayed any of them
             of_ranks = replayed_alone(of_ranks, result.ranks, traces, paths, node)
         findings = job_findings(job, result.ranks, result.straggler, of_ranks, node)
     except (InputError, OSError):  # not as it was a moment ago, or nothing of it plays

@@ -95,7 +95,7 @@ class PlanKvResult(Struct, tag_field="schema", tag="busfare.plan-kv/1", kw_only=
     worth_fetching: list[tuple[int, int | None]] | None
     break_even_tokens: int | None
     break_even_between: tuple[int | None, int | None] | None
-    reason: Words | UnsetType = UNSET  # only where there is no break-even
+    reason: Words | UnsetType = UNSET  # only without a break-even
     by_block: list[KvByBlock]
     by_tokens: list[KvByTokens]
     tensor_parallel: int
@@ -143,14 +143,14 @@ def answer_kv(question: questions.KvCache) -> PlanKvResult:
 
 
 def _shared_by(model: Model, node: Node, gpus: int) -> int:
-    """How many of `gpus` share the cache of a token, split by key heads; with latent attention each GPU has it all. Raises
-    InputError for more GPUs than a node of several has, or a number that doesn't divide the heads.
+    """How many of `gpus` share the cache of a token, split by key heads; with latent attention, each GPU has all of it.
+    Raises InputError for more GPUs than a multi-GPU node has, or a number that does not divide the heads.
     """
     present, heads = len(node.gpus()), math.gcd(*(layer.heads for layer in model.layers))
     kv_heads = math.gcd(
         *(1 if layer.latent_size else layer.kv_elements // (2 * layer.key_size) for layer in model.layers)
     )
-    # A node of one GPU describes the kind: several of them are assumed to be alike.
+    # A node with one GPU stands for the type of GPU: busfare assumes several equal ones.
     if gpus > present > 1:
         raise FieldError(
             "tensor_parallel", f" {gpus}: {node.name} has {several(present, 'GPU')}; give at most that many"

@@ -127,8 +127,8 @@ def parse_limit(text: str) -> Limit:
 
 
 def _refuse_unlike(result: Result, text: str, baseline: Report) -> None:
-    """Raises InputError where a report and its baseline hold different amounts of work: sums are then not comparable. Where
-    they share no unit of work, that is not known if either has one; and they do if all kernels run several times as often.
+    """Raises InputError if a report and its baseline have different amounts of work, so that sums are not comparable. If
+    they share no unit of work, also if either has a unit, or if all kernels run several times as often.
     """
     if not isinstance(result, Report) or not result.baseline:
         return
@@ -148,7 +148,7 @@ def _refuse_unlike(result: Result, text: str, baseline: Report) -> None:
 
 
 def _times_as_often(before: Report, after: Report) -> float:
-    """By which factor all kernels of a report, of which it shares some, are launched more often; 1 where there is none."""
+    """The factor by which the report launches all shared kernels more often than the baseline; 1 without a common factor."""
     counts = {kernel.name: kernel.count for kernel in before.top_kernels}
     factors = {row.count / counts[row.name] for row in after.top_kernels if row.name in counts}
     return factors.pop() if len(factors) == 1 else 1.0

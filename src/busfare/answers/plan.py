@@ -218,7 +218,7 @@ def _words(answer: Plan, accesses: float | None) -> list[Words]:
 
 
 def _untouched(answer: Plan) -> list[Words]:
-    """What results take that are copied to pageable memory which nobody has written yet."""
+    """The time to copy results to pageable memory that nothing has written to yet."""
     size = answer.problem.d2h_bytes
     if not size:
         return []

@@ -53,7 +53,7 @@ NS = 1e-9
 #: More than this part of the GPU's time is most of it.
 MOST = 0.5
 MOSTLY_GRAPHS = statement("no-range.mostly-graphs")
-#: A smaller change of the whole run is none.
+#: The least change of the whole run that counts as a change.
 NOTICED = 0.005
 #: A predicted time and the ends of its range.
 ENDS = ["predicted_seconds", "low_seconds", "high_seconds"]
@@ -76,7 +76,9 @@ class TransfersThere(There, kw_only=True):
 
 
 class RunThere(There, kw_only=True):
-    """`predicted_seconds`: None with a `reason` (most GPU time is not predicted) or a range alone (another maker's GPU)."""
+    """`predicted_seconds`: None with a `reason` (most GPU time is not predicted) or with only a range (another vendor's
+    GPU).
+    """
 
     predicted_seconds: float | None  # type: ignore[assignment]
     replayed_seconds: float
@@ -103,7 +105,7 @@ class KernelsPredicted(There, kw_only=True):
 
 
 class KernelClassThere(KernelsPredicted, kw_only=True):
-    """All of a class that went by the same bound; with a range alone on another maker's GPU."""
+    """All kernels of a class with the same bound; only a range on another vendor's GPU."""
 
     predicted_seconds: float | None  # type: ignore[assignment]
     why: Words

@@ -132,8 +132,8 @@ class UnitOf(Struct, kw_only=True):
 
 
 class Unit(UnitOf, kw_only=True):
-    """`names`: of its range, or of operations that come once a unit; `operations`: how many most units hold; `seconds`: the
-    median from the start of a unit to the next.
+    """`names`: of its range, or of operations that occur once per unit. `operations`: the number in most units. `seconds`:
+    the median from the start of a unit to the start of the next.
     """
 
     names: list[str]
@@ -160,10 +160,10 @@ class Changed(Struct, kw_only=True):
 
 
 class UnitChanged(UnitOf, kw_only=True):
-    """`real`: whether the change is larger than the variation within one run, None where units are too few to tell; by the
-    `figure` of units that changed, of which the seconds are. `visible_percent`: smaller changes cannot be told from that
-    variation. `operations_before`: of most units. All None with a `reason` where both share no unit. `parts`: those of
-    kernels, transfers and GPU idle whose change is real.
+    """`real`: whether the change exceeds the variation within a run; None if there are too few units. `figure`: the
+    statistic of the units that changed; the seconds are its values. `visible_percent`: the smallest change that exceeds the
+    variation. `operations_before`: in most units. `parts`: real changes of kernels, transfers and GPU idle. All None, with a
+    `reason`, if the runs share no unit.
     """
 
     count_before: int | None = None
@@ -267,12 +267,11 @@ def examine(
     unrecorded_seconds: float | None = None,
     repeated: Mapping[str, Any] | None = None,
 ) -> Examined:
-    """Everything that `report` says of `trace`.
+    """The report of `trace`.
 
-    `node` is where it was recorded. Without it the catalogue's node with the GPU that the trace names is taken, and said to
-    be a guess. With `unrecorded_seconds`, how long the run takes when it is not recorded, gains and the critical path are
-    those of the run without its recorder. `repeated` as of `ranged`. Raises InputError where the run cannot be
-    replayed for that.
+    `node`: where it was recorded; by default, the catalogue node with the GPU that the trace names, marked as guessed.
+    `unrecorded_seconds`: the time of the run without the recorder; gains and the critical path then refer to that run.
+    `repeated`: as in `ranged`. Raises InputError if `unrecorded_seconds` is given and the run cannot be replayed.
     """
     guessed = node is None
     node = node or advise.guess_node(trace)

@@ -13,21 +13,21 @@ from numpy.typing import ArrayLike, NDArray
 
 __all__ = ["FEWEST", "SAME", "Batches", "Difference", "batched", "difference", "shifted"]
 
-#: Fewer units do not show how much they vary.
+#: Fewer units do not show their variation.
 FEWEST = 5
-#: Consecutive batches of a run: clocks and other programs change within a run, and the batches vary as much.
+#: Consecutive batches of a run; their variation includes changes of clocks and of other programs during the run.
 BATCHES = 5
-#: So many units to a batch show how it drifts; of runs with fewer, the units themselves are compared, too.
+#: Units in a batch that are enough to show drift; with fewer, the units themselves are compared as well.
 OF_BATCH = 8
-#: A smaller share does not show in three digits.
+#: Smaller changes are invisible in three digits.
 SAME = 0.0005
-#: Of a hundred pairs of like runs one may differ in any of its quantities: the unit, its kernels, transfers and idle time.
+#: The significance level for the unit, its kernels, transfers and idle time together: 1 in 100 pairs of equal runs.
 CHANCE, QUANTITIES = 0.01, 4
 
 
 class Batches(Struct):
-    """Figures of consecutive batches of units, in order of time, s: a slowdown of some units moves the mean, one of most the
-    median, and one of all the first decile, which other programs disturb least. `unit_seconds`: each unit of a run of few.
+    """Statistics of consecutive batches of units, in order of time, s. A slowdown of some units changes the mean, of most
+    units the median, of all units the first decile, which other programs affect least. `unit_seconds`: each unit, if few.
     """
 
     mean_seconds: list[float]
@@ -44,8 +44,8 @@ FIGURES: dict[Literal["mean", "median", "low"], Callable[[NDArray[np.float64]], 
 
 
 class Difference(NamedTuple):
-    """`before`, `after`: the mean of the batches by `figure`, s; `real`: whether they differ by more than batches vary;
-    `visible`: the least part of `before` by which units would have to differ for that.
+    """`before`, `after`: mean of `figure` over the batches, s. `real`: whether they differ by more than the batches vary.
+    `visible`: the least difference that would be real, as a share of `before`.
     """
 
     figure: Literal["mean", "median", "low"]
@@ -56,7 +56,7 @@ class Difference(NamedTuple):
 
 
 def batched(seconds: ArrayLike) -> Batches:
-    """At most BATCHES batches of what units took, s."""
+    """At most BATCHES batches of unit times, s."""
     every = np.asarray(seconds, np.float64)
     batches = np.array_split(every, min(len(every), BATCHES))
     mean, median, low = ([float(figure(batch)) for batch in batches] for figure in FIGURES.values())
@@ -64,11 +64,11 @@ def batched(seconds: ArrayLike) -> Batches:
 
 
 def difference(before: Batches, after: Batches, runs: int = 1, unseen: float = 0.0) -> Difference | None:
-    """How units of two runs differ, by the first figure that does; None where there are too few to tell.
+    """How units of two runs differ, by the first statistic that differs; None with too few units.
 
-    By Welch's t interval of the difference between the means of batches [Welch 1947; batch means: Law, Simulation modeling
-    and analysis, §9.5.3], at a level that holds for all figures and quantities of `runs` pairs together [Bonferroni].
-    Differences up to `unseen`, s, are none: those of a step of the clock, for one.
+    Uses Welch's t interval of the difference between the means of batches [Welch 1947; batch means: Law, Simulation modeling
+    and analysis, §9.5.3]; the level holds for all statistics and quantities of `runs` pairs together [Bonferroni].
+    Differences up to `unseen`, s, do not count, such as one step of the clock.
     """
     if min(len(before.mean_seconds), len(after.mean_seconds)) < FEWEST:
         return None
@@ -84,8 +84,8 @@ def difference(before: Batches, after: Batches, runs: int = 1, unseen: float = 0
 
 
 def shifted(before: Batches, after: Batches) -> bool:
-    """Whether units of two runs, of few units each, have unlike ranks [Mann and Whitney 1947, normal approximation with
-    ties], and medians that differ by more than those of parts of either run.
+    """Whether two runs of few units differ: by a rank test [Mann and Whitney 1947, normal approximation with ties], and by
+    medians that differ more than the medians of parts of either run.
     """
     old, new = np.asarray(before.unit_seconds), np.asarray(after.unit_seconds)
     n, m = len(old), len(new)
@@ -102,7 +102,7 @@ def shifted(before: Batches, after: Batches) -> bool:
 
 
 def _half_interval(old: NDArray[np.float64], new: NDArray[np.float64], level: float) -> float:
-    """Half of Welch's t interval of the difference of two means."""
+    """Half the width of Welch's t interval of the difference of two means."""
     parts = [float(batch.var(ddof=1)) / len(batch) for batch in (old, new)]
     variance = sum(parts)
     if not variance:
@@ -112,7 +112,7 @@ def _half_interval(old: NDArray[np.float64], new: NDArray[np.float64], level: fl
 
 
 def _quantile(probability: float, freedom: float) -> float:
-    """Of Student's t distribution, from that of the normal one [Abramowitz and Stegun 1964, 26.7.5]."""
+    """The quantile of Student's t distribution, from the normal quantile [Abramowitz and Stegun 1964, 26.7.5]."""
     x = NormalDist().inv_cdf(probability)
     terms = (
         (x**3 + x) / 4,

@@ -1,6 +1,4 @@
-"""What decides how long a run takes: the parts of its critical path, and what owns most of each: a call, an operator, a
-range, a function, a kernel or copies.
-"""
+"""What determines the length of a run: the parts of its critical path, and the owner of most of each part."""
 
 from __future__ import annotations
 
@@ -19,17 +17,17 @@ from busfare.trace.lanes import is_transfer
 from busfare.trace.readers import record_again
 from busfare.trace.totals import Totals
 
-#: What owns a part of a run; `gap` is the time between two API calls, of which nothing was recorded.
+#: The owner of a part of a run; `gap` is time between two API calls without recorded activity.
 OwnerKind = Literal["call", "kernel", "copy", "range", "operator", "function", "os-call", "sample", "gap"]
 BETWEEN_CALLS = "CPU time between API calls"
-#: Steps that PyTorch's profiler counts: the unit of work, whose name says nothing of what it does.
+#: Steps of PyTorch's profiler mark units of work; their names do not say what the program does.
 STEP = r"^ProfilerStep#"
 NS = 1e-9
-#: So many owners are named, the smaller ones only where they take this share of the run.
+#: The verdict names at most this many owners and parts, and small ones only from this share of the run on.
 MOST_OWNERS, WORTH_SAYING = 3, 0.05
-#: Transfers overlap nothing where this share of them is exposed; that is worth a sentence from this share of the run on.
+#: From this exposed share on, transfers count as not overlapped; the verdict says why from this share of the run on.
 NO_OVERLAP, LEAST_EXPOSED = 0.9, 0.02
-#: Parts whose name says more of what happens than the kind of their owner.
+#: Parts whose name is more informative than the kind of their owner.
 KINDS_OF = {
     START_UP: "start-up",
     UNEXPLAINED: "unexplained",
@@ -40,7 +38,7 @@ KINDS_OF = {
 
 
 class Owner(Struct):
-    """`share`: of the part."""
+    """`share`: of the time of the part."""
 
     kind: OwnerKind
     name: str
@@ -48,15 +46,15 @@ class Owner(Struct):
 
 
 class PathOwner(PathPart, frozen=True):
-    """A part of the critical path, and what owns most of it."""
+    """A part of the critical path, and the owner of most of it."""
 
     owner: Owner | None = None
 
 
 class Verdict(Struct):
-    """`gpu_busy_share`: of the run, the mean over its GPUs; None where the trace has no GPU's work.
+    """`gpu_busy_share`: of the run, mean over its GPUs; None if the trace has no GPU work.
 
-    `text`: sentences: how busy the GPU is, the largest part of the run and its owner, start-up, transfers, communication.
+    `text`: sentences on GPU utilisation, the largest parts of the run and their owners, transfers, communication.
     """
 
     gpu_busy_share: float | None
@@ -64,7 +62,7 @@ class Verdict(Struct):
 
 
 def verdict(trace: Trace, totals: Totals, path: list[PathOwner] | None) -> Verdict:
-    """What a reader of a report has to know first."""
+    """The first sentences of a report."""
     run = totals.makespan_seconds
     busy = [gpu.busy_seconds / run for gpu in totals.gpus if run]
     share = sum(busy) / len(busy) if busy else None
@@ -75,28 +73,33 @@ def verdict(trace: Trace, totals: Totals, path: list[PathOwner] | None) -> Verdi
         text = [statement("verdict.busy-gpus", count=len(busy), low=min(busy), high=max(busy), seconds=run)]
     owned = sorted((part for part in path or () if part.owner), key=_owned_seconds, reverse=True)
     text += [_largest(trace, part) for part in owned[:1]]
-    if following := [
-        _share_of(part) for part in owned[1:MOST_OWNERS] if _owned_seconds(part) >= WORTH_SAYING * run
-    ]:
-        text.append(statement("verdict.next", owners=statement("common.clauses", parts=tuple(following))))
-    if shown := [part for part in path or () if part.share >= WORTH_SAYING]:
+    following = [part for part in owned[1:MOST_OWNERS] if _owned_seconds(part) >= WORTH_SAYING * run]
+    if following:
+        text.append(statement("verdict.next", count=len(following), owners=tuple(map(_share_of, following))))
+    elif shown := [part for part in path or () if part.share >= WORTH_SAYING][:MOST_OWNERS]:
         parts = tuple(statement("verdict.part", part=part.part, share=part.share) for part in shown)
-        text.append(statement("verdict.path", parts=statement("common.clauses", parts=parts)))
+        text.append(statement("verdict.path", parts=parts))
     moved = totals.transfers
     if moved.count:
-        figures = {"seconds": moved.seconds, "bytes": moved.bytes, "exposed": moved.exposed_seconds}
+        exposed = moved.exposed_seconds
+        figures = {
+            "seconds": moved.seconds,
+            "bytes": moved.bytes,
+            "exposed": exposed,
+            "share": exposed / (run or 1),
+        }
+        all_exposed = exposed >= max(NO_OVERLAP * moved.seconds, LEAST_EXPOSED * run)
+        reasons = _why_exposed(trace) if all_exposed else ()
         text.append(
-            statement("verdict.transfers", share=moved.exposed_seconds / run if run else 0.0, **figures)
+            statement(f"verdict.{'no-overlap' if reasons else 'transfers'}", reasons=reasons, **figures)
         )
-        if moved.exposed_seconds >= max(NO_OVERLAP * moved.seconds, LEAST_EXPOSED * run):
-            text += _why_exposed(trace)
     if totals.communication.count:
         text.append(statement("verdict.communication", seconds=totals.communication.seconds))
     return Verdict(share, text)
 
 
-def _why_exposed(trace: Trace) -> list[Words]:
-    """Why no kernel runs beside copies between host and GPU, as far as their memory and their streams tell."""
+def _why_exposed(trace: Trace) -> tuple[Words, ...]:
+    """Why no kernel overlaps copies between host and GPU, according to their memory kinds and streams."""
     place = ("process", "device", "stream")
     copies = trace.lanes.groups.filter(pl.col("kind") == "copy", pl.col("direction").is_in(["h2d", "d2h"]))
     kernels = trace.lanes.groups.filter(pl.col("kind") == "kernel").select(place).unique()
@@ -112,7 +115,7 @@ def _why_exposed(trace: Trace) -> list[Words]:
         reasons.append(
             statement("verdict.same-streams") if many else statement("verdict.same-stream", stream=streams[0])
         )
-    return [statement("verdict.no-overlap", reasons=tuple(reasons))] if reasons else []
+    return tuple(reasons)
 
 
 def _owned_seconds(part: PathOwner) -> float:
@@ -120,7 +123,7 @@ def _owned_seconds(part: PathOwner) -> float:
 
 
 def _largest(trace: Trace, part: PathOwner) -> Words:
-    """The largest part of the run, with its owner, and how to record what the trace does not say of it."""
+    """The largest part of the run with its owner, and how to record activity that the trace lacks."""
     assert part.owner
     seconds, share = _owned_seconds(part), part.share * part.owner.share
     what = statement("verdict.largest", owner=_described(part), seconds=seconds, share=share)
@@ -135,14 +138,14 @@ def _share_of(part: PathOwner) -> Words:
 
 
 def _described(part: PathOwner) -> Words:
-    """`start-up in cudaMalloc`."""
+    """'start-up in `cudaMalloc`'."""
     assert part.owner
     kind = KINDS_OF.get(part.part, part.owner.kind)
     return statement(f"owner.{kind}", name=part.owner.name)
 
 
 def path_owners(run: Timeline, path: Decided) -> list[PathOwner]:
-    """The parts of the critical path of `run`, longest first, and who owns most of each."""
+    """The parts of the critical path of `run`, longest first, each with the owner of most of it."""
     if not len(path.ends):
         return []
     steps = _steps(run, path)
@@ -160,7 +163,7 @@ def path_owners(run: Timeline, path: Decided) -> list[PathOwner]:
 
 
 def _steps(run: Timeline, path: Decided) -> pl.DataFrame:
-    """The steps of the critical path, once for every part that each counts as: part, whose, start_ns (of the trace), ns."""
+    """The steps of the critical path, one row per step and part: part, whose, start_ns (of the trace), ns."""
     rest = path.ends - path.starts
     for ns in path.apart.values():
         rest = rest - ns
@@ -175,11 +178,11 @@ def _steps(run: Timeline, path: Decided) -> pl.DataFrame:
 
 
 def _owner(run: Timeline, part: str, steps: pl.DataFrame, whole: int) -> Owner | None:
-    """Who owns most of a part, which lasts `whole` nanoseconds."""
+    """The owner of most of a part that lasts `whole` nanoseconds."""
     if part == BETWEEN_CALLS:
         return _of_gaps(run, steps)
     count, whose = run.operations.height, steps["whose"]
-    if part in (IN_CALLS, UNEXPLAINED) and count:  # of an operation the call that launches it
+    if part in (IN_CALLS, UNEXPLAINED) and count:  # an operation's time belongs to the call that launched it
         row = whose.clip(0, count - 1)
         launching = pl.Series(run.columns["operation_call"])[row] + count
         launched = pl.Series(run.launched)[row] & (whose < count)
@@ -203,8 +206,8 @@ def _owner(run: Timeline, part: str, steps: pl.DataFrame, whole: int) -> Owner |
 
 
 def _of_gaps(run: Timeline, steps: pl.DataFrame) -> Owner | None:
-    """What the host did between calls: a range, an operator or a function; else what was sampled, or a call of the operating
-    system; else the two calls between which most of the time lies.
+    """The host activity between calls: a range, operator or function, else a sampled function or a system call, else the two
+    calls with most of the time between them.
     """
     count, trace = run.operations.height, run.trace
     of_call = steps["whose"] >= count
@@ -231,7 +234,7 @@ def _of_gaps(run: Timeline, steps: pl.DataFrame) -> Owner | None:
     candidates = (
         deepest(of_program, gaps),
         most_sampled(samples, gaps),
-        # A range of the main thread covers work that it hands to others, as PyTorch does the backward pass.
+        # A range of the main thread covers work that it hands to other threads, such as PyTorch's backward pass.
         deepest(_of_any_thread(of_program.filter(pl.col("kind") == "range")), _of_any_thread(gaps)),
         most_sampled(_of_any_thread(samples), _of_any_thread(gaps)),
         deepest(named.filter(pl.col("kind") == "os-call"), gaps),
@@ -246,11 +249,11 @@ def _of_gaps(run: Timeline, steps: pl.DataFrame) -> Owner | None:
 
 
 def _of_any_thread(rows: pl.DataFrame) -> pl.DataFrame:
-    """The rows as if their processes had one thread each."""
+    """The rows as if each process had a single thread."""
     return rows.with_columns(thread=pl.lit(0, pl.Int64))
 
 
 def _calls_before(run: Timeline, rows: pl.Series) -> pl.Series:
-    """The names of the calls that came before these on their threads; null where there was none."""
+    """The names of the preceding calls on the same threads; null for the first call of a thread."""
     calls = run.calls.select(*THREAD, pl.col("name").cast(pl.String))
     return calls.select(pl.col("name").shift(1).over(THREAD)).to_series()[rows]

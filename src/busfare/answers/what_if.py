@@ -118,7 +118,7 @@ def answer_what_if(
         nonlocal run
         applied = apply_all(run, some, setting)
         if len(changes) == 1 and changes[0].node is None:
-            run = applied.timeline  # frees what the change replaced
+            run = applied.timeline  # frees the replaced timeline
         played = play(applied.timeline, path=len(changes) == 1)
         seconds, ends = baseline.replayed_seconds, list[float]()
         if any(change.node is None and change.kind != "host" for change in some):
@@ -170,8 +170,8 @@ def answer_job_what_if(
     guessed: bool,
     unrecorded_seconds: float | None = None,
 ) -> WhatIf:
-    """What `changes` make of `job`, each alone and all in the order given, as `answer_what_if`. Raises InputError where one
-    needs what the traces do not hold.
+    """The runs of `job` after each of `changes` alone, and after all in this order, as in `answer_what_if`. Raises
+    InputError if a change needs data that the traces lack.
     """
     cost = None
     if unrecorded_seconds is not None:
@@ -237,8 +237,8 @@ def _answered(
     guessed: bool,
     omissions: list[Omission],
 ) -> tuple[WhatIf, Played]:
-    """`outcome`: what some changes make of it, and the run after them. `after_earlier`: a change applied after
-    others, which may leave it something to touch.
+    """`outcome`: the result of some changes, and the run after them. `after_earlier`: a change applied after others, which
+    may give it something to touch.
     """
     alone: list[Outcome] = []
     for change in changes:  # what is played is large: no two at once
@@ -270,8 +270,8 @@ def _answered(
 def _after(
     played: Played, run: float, figures: str, what: str = "change", touched: float | None = None
 ) -> list[float]:
-    """The least and the most seconds of a run that took `run`, after changes (`cost.ranges.gain_range`): no longer than it
-    was and no shorter than without what was `touched`, unless the prediction itself is.
+    """The range in seconds of a run that took `run`, after changes (`cost.ranges.gain_range`): at most the old time and at
+    least the time without the operations `touched`, unless the prediction itself is outside.
     """
     gain = run - played.makespan_seconds
     low, high = gain_range(gain, run, figures, what, touched)

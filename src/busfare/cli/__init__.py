@@ -42,7 +42,7 @@ COMMANDS = {
 }
 
 NCU = "count with ncu, and give its output to project --counters (docs/kernels.md)"
-#: Options, by their command, values of options, and commands of earlier versions; the text completes "… was removed; ".
+#: Removed options, values and commands; the text completes "… was removed; ".
 REMOVED = {
     "probe --fault": "--virtual NODE simulates a node without faults",
     "report --slurm": "start a Dask scheduler and workers with Slurm and use --scheduler",
@@ -90,7 +90,7 @@ def app() -> None:
 
 
 def _with_command(arguments: list[str]) -> list[str]:
-    """`TRACE …` as `report TRACE …`, where the first is no command and a file, or looks like the name of one."""
+    """`TRACE …` as `report TRACE …`, if the first word is not a command but a file, or looks like a file name."""
     first = arguments[0] if arguments else "-"
     if first.startswith("-") or first in COMMANDS:
         return arguments

@@ -1,4 +1,4 @@
-"""How commands show an answer, and where they write nothing."""
+"""How commands show an answer, and which output paths they refuse."""
 
 from __future__ import annotations
 
@@ -34,13 +34,11 @@ def answer(result: Of, document: Callable[[Of], Document], json: bool, html: Pat
 
 
 def keep_apart(output: Path, folder: bool, inputs: Iterable[Path]) -> None:
-    """Raises InputError where nothing can be written at `output`, which may be a `folder`, or where that would change one of
-    the `inputs`.
-    """
+    """Raises InputError if `output`, maybe a `folder`, cannot be written, or if that would change one of the `inputs`."""
     for source in inputs:
         try:
             touches = _touches(output, source)
-        except (OSError, ValueError):  # one of them is not there, and not harmed
+        except (OSError, ValueError):  # a missing file cannot be overwritten
             continue
         if touches:
             raise InputError(f"{output}: overlaps the input {source}; name another place")

@@ -19,7 +19,7 @@ __all__ = ["Fabric", "nccl"]
 
 #: NCCL's tables are by generation, the last one that a GPU's compute capability reaches.
 GENERATIONS = ((7, "Volta"), (8, "Ampere"), (9, "Hopper"), (10, "Blackwell"))
-#: The first and the last of them of which kernels were timed.
+#: The first and the last generation with timed kernels.
 TIMED = (1, 2)
 #: More ranks than any job has.
 MOST_RANKS = 65536
@@ -34,13 +34,12 @@ def nccl() -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Fabric:
-    """What the links of `ranks` GPUs can do, one a rank, the first ones of each of `hosts` equal nodes; bytes a second.
+    """The links of `ranks` GPUs, one per rank, the first GPUs of each of `hosts` equal nodes; bytes per second.
 
-    `wires`: a ring's narrowest link, of all channels together; `searched`: what NCCL takes that for, `channels` at a rate of
-    its list; `pair`: from one rank to the next; `fan_out`: out of a rank to all others. `generation`: the row of NCCL's
-    tables; `timed_as`: of the generation whose kernels were timed, the nearest. `through`: what lies between the GPUs of a
-    node. `network`: of a node, None where there is one. `nvls`: channels of reductions in the switch at which rate, None
-    where they are off.
+    `wires`: the narrowest link of a ring, all channels together. `searched`: NCCL's estimate of it, `channels` times a rate
+    from its list. `pair`: from one rank to the next. `fan_out`: from a rank to all others. `generation`: the row of NCCL's
+    tables. `timed_as`: the nearest generation with timed kernels. `through`: the connection between the GPUs of a node.
+    `network`: of a node; None with a single node. `nvls`: channels of reductions in the switch, and their rate; None if off.
     """
 
     ranks: int

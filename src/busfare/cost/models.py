@@ -292,9 +292,9 @@ def copy_operations(direction: str, memory: str, bytes_: Sequence[int]) -> pl.Da
 def trusted(
     node: Node, direction: str, memory: str, prices: Sequence[dict[str, Any]]
 ) -> tuple[str, Words] | None:
-    """The model among `prices` to go by, and why; None where neither `loggp` nor `datasheet` has a price.
+    """The model among `prices` to trust, and why; None if neither `loggp` nor `datasheet` has a price.
 
-    The others are what a paper published (`ahead`) and baselines that leave packets, staging or latency out.
+    The other models are a published one (`ahead`) and baselines without packets, staging or latency.
     """
     names = {row["model"] for row in prices}
     if any((row["model"], row["rung"]) == ("loggp", "probed") for row in prices):
@@ -387,8 +387,8 @@ def price(
 
 
 def packing_seconds(sizes: FloatArray, node: Node | None) -> FloatArray:
-    """What the host takes to write so many bytes into one buffer: as staging them takes it on `node`, by what copies take
-    longer that stay in the cache; else typical. Shape (rows,).
+    """Host time to write these bytes into one buffer: from staged copies within the cache on `node`, otherwise typical;
+    shape (rows,).
     """
     curve = node.curve("h2d", "pageable") if node is not None else None
     if curve is None:

@@ -34,7 +34,7 @@ BASELINES = ("ahead", "peak", "envelope")
 #: What has a row for all its models together, and what has a row for all figures together: their ranges are alike.
 ALL_MODELS = frozenset({"change", "gain", "job-change", "strategy", "run", "layer", "kv"})
 ALL_FIGURES = frozenset({"gain", "kernel-alike", "kv", "run"})
-#: What has rows for short and for long copies: of others both are alike, or too wide to say anything.
+#: Cases with separate rows for short and long copies; for others, the errors are alike or too wide to be useful.
 BY_SIZE = frozenset({"pinned", "pageable", "p2p"})
 #: A range whose ends are so many times apart is shown without the prediction inside.
 WIDE = 10.0

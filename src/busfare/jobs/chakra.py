@@ -65,7 +65,7 @@ def chakra_classes() -> dict[str, Any]:
 
 
 def export_chakra(path: Path, output: Path) -> list[Omission]:
-    """Writes the trace, or the folder of all ranks' traces, at `path`; nothing if that fails. Returns what is not in it."""
+    """Writes the trace, or the folder of all ranks' traces, to `path`; nothing on failure. Returns what it lacks."""
     paths = trace_paths(path)
     left_out = Omissions()
     with replacing(output) as place:
@@ -77,7 +77,7 @@ def export_chakra(path: Path, output: Path) -> list[Omission]:
 def _write(traces: Sequence[Trace], paths: Sequence[Path], folder: Path) -> int:
     """Writes `rank.0.et` and so on to `folder`, and `groups.json` with the ranks of each process group.
 
-    Returns how many collectives are of unknown kind or size. Raises InputError where a process has several ranks.
+    Returns the number of collectives of unknown kind or size. Raises InputError if a process has several ranks.
     """
     parts = parts_of(traces, ranks_of_all(traces, paths), None)
     folder.mkdir(parents=True, exist_ok=True)

@@ -72,7 +72,7 @@ def _on_fabric(state: JobState, here: Node, there: Node) -> JobState:
 
 
 def _ratio(after: FloatArray, before: FloatArray, priced: NDArray[np.bool_]) -> FloatArray:
-    """after/before of the members that are `priced`, 1 of the rest."""
+    """after/before for the members in `priced`, 1 for the others."""
     return np.divide(after, before, out=np.ones(len(priced)), where=priced)
 
 
@@ -164,7 +164,7 @@ def without_launches(run: Timeline, carries: NDArray[np.bool_], gone: NDArray[np
     columns = run.columns
     gap, call_ns = columns["call_gap"].copy(), columns["call_own"].copy()
     launched = columns["operation_launched"] != 0
-    kind = np.zeros(len(call_ns), np.uint8)  # 1: launches; 2: launches what carries; 3: that no longer
+    kind = np.zeros(len(call_ns), np.uint8)  # 1: launches; 2: launches a carrier; 3: no longer does
     for value, rows in ((1, launched), (2, launched & carries), (3, gone[launched[gone]])):
         kind[columns["operation_call"][rows]] = value
     start, end = (run.calls[name].to_numpy() for name in ("start_ns", "end_ns"))

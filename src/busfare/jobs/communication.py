@@ -31,13 +31,13 @@ LEFT_OUT = ("unmatched-communication", "absent-ranks", "unaligned-clocks")
 
 
 class Left(Omission, frozen=True):
-    """What is left out; `traces` is None of what the report itself leaves out."""
+    """An omission; `traces` is None if the report itself leaves something out."""
 
     traces: int | None = None
 
     @classmethod
     def of_job(cls, id: str, count: int) -> Left:
-        """What the report of a job leaves out: `count` of it."""
+        """An omission of the report of a job, `count` times."""
         return cls(id, count, statement(f"omission.{id}", count=count))
 
 

@@ -221,10 +221,7 @@ class InOrder(NamedTuple):
 
 
 def _ending_together(first: InOrder, second: InOrder) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Rows of `first` and of `second`, of one kind and size, that end together by clocks that are some time apart.
-
-    That is the time by which most of them do.
-    """
+    """Rows of `first` and `second`, of one kind and size, that end together up to a clock offset, that of most rows."""
     places = np.arange(-MOST_SHIFT, MOST_SHIFT + 1)
     least = min(len(first.row), len(second.row))
     places = places[np.abs(places) < max(len(first.row), least)]

@@ -47,14 +47,14 @@ class Part:
 
 @dataclass(frozen=True)
 class JobTimeline:
-    """The parts of a job, and who communicates: `members`, columns of MEMBERS with joint, last_ns and shift_ns, times by one
-    clock; with `part` and `node`, the row of that part's operations, or of its calls where `is_call`.
+    """The parts of a job, and their communication. `members`: columns of MEMBERS with joint, last_ns and shift_ns, all times
+    by one clock, with `part` and `node`: the row of that part's operations, or of its calls if `is_call`.
 
     `relieved_by`, `relieved_ns`: the joint whose receiver made room for a send that ended before its own receiver came, and
-    when. `transfer_ns`: what each member's transfer takes, shape (members,). `starts_ns`: of each part, when it begins;
-    `bases_ns`: what is added to times of its trace to have those of members, before their clocks were aligned.
-    `places`: where each part runs; `links`: what copies share there. `size`: the ranks of the whole job, of which these may
-    be some; `stands_for`: how many like it each part stands for, shape (parts,). `left_out`: traces that are not there.
+    when. `transfer_ns`: transfer time of each member, shape (members,). `starts_ns`: start of each part. `bases_ns`: offset
+    from times of the trace to times of members, before the clocks were aligned. `places`: where each part runs. `links`:
+    what copies share there. `size`: number of ranks of the whole job, also if only some are here. `stands_for`: number of
+    ranks that each part represents, shape (parts,). `left_out`: missing traces.
     """
 
     ranks: list[Rank]
@@ -78,9 +78,8 @@ def together(
     gone: NDArray[np.bool_] | None = None,
     overlapped: bool = False,
 ) -> Timeline:
-    """The whole job as one timeline that plays: of its parts as they were, or as they are `changed`; with other transfers,
-    where given, shape (members,), ns. Members that are `gone` take no time and wait for nobody. `overlapped`: kernels wait
-    for no collective.
+    """The whole job as one timeline: its parts as recorded, or `changed`, optionally with other transfers, shape (members,),
+    ns. Members in `gone` take no time and do not wait. `overlapped`: kernels do not wait for collectives.
     """
     timelines = [part.timeline for part in job.parts] if changed is None else list(changed)
     transfers = job.transfer_ns if transfer_ns is None else transfer_ns

@@ -80,7 +80,7 @@ class Parts:
                 continue
             entered.add(identity)
             tables = any(name.endswith((".parquet", ".arrow")) for name in files)
-            # Of a folder of recordings each is a part.
+            # Each recording in a folder is a part.
             if (
                 tables
                 and is_trace_directory(Path(here))

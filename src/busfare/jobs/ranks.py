@@ -223,8 +223,8 @@ def original_of(
     held: Sequence[TraceRank],
     trace: T,
 ) -> T:
-    """The trace in `seen` that `trace` is a copy of: it holds the same of the same rank, or the same communication where
-    not both state a rank; else `trace`, seen now.
+    """The trace in `seen` that `trace` is a copy of: same content and rank, or same communication if a rank is not stated.
+    Otherwise adds and returns `trace`.
     """
     alike = seen.setdefault(tuple(held), [])
     communicates = any(of.communication_ns for of in held)
@@ -236,18 +236,17 @@ def original_of(
 
 
 def copies_left_out(paths: Sequence[str]) -> Omission:
-    """What is left out where the files at `paths`, at least one, are copies of others."""
+    """The omission for copies of other files at `paths`, at least one."""
     return omission("copied-traces", len(paths), copies=len(paths), path=min(paths))
 
 
 def numbered(traces: Sequence[tuple[str, int | None, str | None, list[TraceRank]]]) -> list[Rank]:
-    """The ranks of `traces`: each a path, the rank and the host that it says it is of, and what it holds. Copies have none.
+    """The ranks of `traces`, each given by its path, stated rank and host, and content. Copies have none.
 
-    A trace of one process has the rank that it says, and so has each process of a trace that says one for it; all others,
-    and those that say the same, get the numbers that are left.
+    A process has the rank that its trace states. Processes without a stated rank, or with a duplicate, get unused numbers.
     """
     seen: dict[tuple[TraceRank, ...], list[tuple[int | None, int]]] = {}
-    # Of copies the shortest path that states a rank.
+    # Among copies, keep the shortest path with a stated rank.
     clocks = sorted(range(len(traces)), key=lambda c: (traces[c][1] is None, len(traces[c][0]), c))
     kept = sorted(c for c in clocks if original_of(seen, traces[c][1], traces[c][3], c) == c)
     first: dict[int, tuple[int, int]] = {}

@@ -154,7 +154,7 @@ class Best(Struct, frozen=True):
 
     @classmethod
     def of(cls, advice: Advice, rank: Ranked, traces: int = 1) -> Best:
-        """Of the trace of `rank` alone; `traces`: 0 of a copy."""
+        """Figures of the trace of `rank` alone; `traces`: 0 for a copy."""
         return cls(traces, traces * advice.by_replay, advice, rank)
 
     @property
@@ -163,7 +163,7 @@ class Best(Struct, frozen=True):
 
 
 class Omitted(Struct, frozen=True):
-    """An omission over all traces that have it; `order` (path, and number there) and words of the first of them."""
+    """An omission over all traces that have it, with the `order` (path, and number there) and the words of the first."""
 
     traces: int
     count: int
@@ -188,9 +188,9 @@ class Job:
     """
 
     def __init__(self) -> None:
-        self.foreign = 0  # files of a folder that are no traces
+        self.foreign = 0  # files of a folder that are not traces
         self.duplicates = 0  # paths that lead to a file that has its part already
-        self.copies: list[str] = []  # paths of traces that are copies of others
+        self.copies: list[str] = []  # paths of copied traces
         self._seen: dict[tuple[TraceRank, ...], list[tuple[int | None, Ranked]]] = {}
         self.failures: list[tuple[str, str]] = []  # path and reason
         self.several: list[set[int]] = []  # ranks of each trace that names several
@@ -224,14 +224,14 @@ class Job:
             original.rank = rank.rank if original.rank is None else original.rank
             self.copies.append(copy)
         for rate in part.rates:
-            # Ranks may each call another GPU 0: only an identity, or the rank, tells GPUs apart.
+            # Several ranks may each number their GPU 0: only an identity or the rank distinguishes GPUs.
             gpu = rate.identity or (path if rank.rank is None else rank.rank, rate.device)
             link = rank.host, gpu, rate.peer_device, rate.direction
             seen = (rate, original), self._links.get(link, (rate, original))
             self._links[link] = min(seen, key=lambda pair: (-pair[0].bytes_per_second, pair[1].path))
         for finding in part.findings:
             join(self.findings, finding.id, Best.of(finding, original, int(original is rank)))
-        counted: set[str] = set()  # a trace counts once, however often it says the same
+        counted: set[str] = set()  # a trace counts once per omission
         for number, omission in enumerate(part.omissions):
             first = int(original is rank and omission.id not in counted)
             count = omission.count * (original is rank)
@@ -239,7 +239,7 @@ class Job:
             counted.add(omission.id)
 
     def _count(self, part: Partial) -> None:
-        """Adds up what `part` counts."""
+        """Adds the counts of `part`."""
         named = {trace_rank.rank for trace_rank in part.ranks if trace_rank.rank is not None}
         self.several += [named] if named and part.rank is None else []
         self.guessed += part.node_guessed

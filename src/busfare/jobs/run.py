@@ -148,7 +148,7 @@ def do_part(part: Part, node: Node | None, advise: Advise | None = None) -> byte
     before, path = stamp_of(part.path), Path(part.path)
     try:
         foreign = path.exists() and not path.is_dir() and not (path.is_file() and may_be_trace(path))
-        if foreign and not part.named:  # a pipe, or a file of another kind
+        if foreign and not part.named:  # a pipe, or not a trace
             return _encoded()
         made = partial_of(read(path), path, node, part.of_many, advise)
         return _encoded(before if before == stamp_of(part.path) else None, made)

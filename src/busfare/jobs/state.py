@@ -133,8 +133,8 @@ def _loses(
 
 @dataclass(frozen=True)
 class JobState:
-    """A job after changes: each part's timeline, the transfers of its members (ns), members that no longer communicate
-    (`gone`), and whether kernels wait for collectives no more (`overlapped`).
+    """A job after changes: the timeline of each part, the transfer times of its members (ns), members that no longer
+    communicate (`gone`), and whether kernels no longer wait for collectives (`overlapped`).
     """
 
     job: JobTimeline
@@ -144,7 +144,7 @@ class JobState:
     overlapped: bool = False
     rests_on: list[Words] = field(default_factory=list)
     crowd: Crowd | None = None
-    #: What changes of a program touched, by part; and how many else changes of the job did, and their bytes.
+    #: Rows that changes of a program touched, by part; the number and bytes of operations that changes of the job touched.
     scopes: dict[int, Scope] = field(default_factory=dict)
     of_job: tuple[int, int] = (0, 0)
 
@@ -178,7 +178,7 @@ class JobState:
         return replace(self, of_job=(self.of_job[0] + count, self.of_job[1] + bytes), rests_on=conditions)
 
     def within(self, part: int, applied: Applied) -> JobState:
-        """The state in which a change of a program was `applied` to a part, too."""
+        """The state with a change of a program also `applied` to a part."""
         scopes = self.scopes | {part: self.scopes.get(part, Scope()).joined(applied.scope)}
         conditions = dict.fromkeys([*self.rests_on, *(applied.rests_on if applied.count else ())])
         return replace(self, scopes=scopes, rests_on=list(conditions))

@@ -47,9 +47,9 @@ def without_recording(members: pl.DataFrame, begun: Mapping[int, int]) -> pl.Dat
 
 
 def late_joints(members: pl.DataFrame) -> pl.DataFrame:
-    """A row a collective of `members` (all of them in one; messages have no median): `last`, who came last because its CPU
-    or GPU worked longer than the median rank's, null where nobody did; `work` and `usual`, that work of both; `waited`,
-    what the others waited for the difference, and `wait`, what they waited in all, ns.
+    """One row per collective of all `members` (messages have no median). `last`: the rank that arrived last because its CPU
+    or GPU worked longer than that of the median rank, or null. `work`, `usual`: the work of both, ns. `waited`: waiting of
+    the others caused by the difference; `wait`: all their waiting, ns.
     """
     members = members.filter(~pl.col("collective_kind").is_in(MESSAGES).fill_null(False))
     excess = {}
@@ -71,8 +71,8 @@ def late_joints(members: pl.DataFrame) -> pl.DataFrame:
 
 
 def straggler(late: Sequence[pl.DataFrame]) -> Straggler | None:
-    """The rank whose own work causes more than half of all waiting, of all joints as of `late_joints`; None where there is
-    none: ranks whose work varies take turns at being last.
+    """The rank whose own work causes more than half of all waiting, over all joints of `late_joints`; None if there is none,
+    for example if different ranks are last each time.
     """
     joints = pl.concat(late)
     ranks = joints.drop_nulls("last").group_by("last").agg(pl.len(), pl.col("work", "usual", "waited").sum())

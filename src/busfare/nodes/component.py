@@ -59,11 +59,10 @@ class _Part(Sourced, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_
 
 
 class Cpu(_Part, frozen=True, kw_only=True, tag="cpu"):
-    """A processor. The copy rates are those of one core in `memcpy`, which bound pageable copies.
+    """A processor. Copy rates are of one core in `memcpy`; they bound pageable copies.
 
-    `pinned_copy_bandwidth_bytes_per_s`: where the GPU reads pageable memory in place, what the copies of
-    `copy_bandwidth_bytes_per_s` reached from pinned memory. `fill_bytes_per_s` and `sum_bytes_per_s`: what a program's loop
-    on one core writes and adds up.
+    `pinned_copy_bandwidth_bytes_per_s`: if the GPU reads pageable memory in place, the rate of the same copies from pinned
+    memory. `fill_bytes_per_s`, `sum_bytes_per_s`: the rates at which a loop on one core writes and sums.
     """
 
     cores: Count | None = None

@@ -95,8 +95,8 @@ class _Typical(Contention, frozen=True, kw_only=True, forbid_unknown_fields=Fals
 
 
 class MemoryShares(msgspec.Struct, frozen=True):
-    """The shares of a host memory's peak that copies of several GPUs reach together: `read` and `write` alone, and
-    `duplex_read` and `duplex_write` of those at once.
+    """Shares of the peak of host memory that copies of several GPUs reach together: `read` or `write` alone, and
+    `duplex_read` and `duplex_write` at the same time.
     """
 
     read: Factor

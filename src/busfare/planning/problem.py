@@ -241,12 +241,11 @@ ALIKE = 0.1
 
 
 class RecordedLayers(Struct, frozen=True):
-    """Where layers of a trace are from: the median over `passes`, found by the ranges or the pattern of `identified_by`.
+    """Layers of a trace: medians over `passes`, identified by the ranges or the pattern of `identified_by`.
 
-    `resident`: numbers of layers that nothing was copied for; their bytes are 0, for the trace does not tell them.
-    `memory`: by kind of host memory, the bytes that were copied from it.
-    `confidence`: the share of all passes' layers whose bytes are those of their layer, and whose kernels take as long
-    within a tenth. `left_out_seconds` of kernels and `left_out_bytes` copied to the GPU belong to no layer.
+    `resident`: numbers of layers without copies; their bytes are unknown and count as 0. `memory`: bytes copied, by kind of
+    host memory. `confidence`: the share of layers over all passes with the bytes of their layer and kernel times within a
+    tenth. `left_out_seconds` of kernels and `left_out_bytes` copied to the GPU belong to no layer.
     """
 
     identified_by: str

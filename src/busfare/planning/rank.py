@@ -220,7 +220,7 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class Sweep(msgspec.Struct, frozen=True):
-    """The answer for one parameter; `baseline` is its value in the question."""
+    """The answer for one parameter; `baseline`: its value in the question."""
 
     parameter: str
     unit: str

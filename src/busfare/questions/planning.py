@@ -25,7 +25,7 @@ MOST_PROMPT, MOST_TOKENS, MOST_BATCH = 1 << 22, 1 << 24, 1 << 20
 OF_MODEL = (
     "type", "context", "batch", "only_experts", "cached_experts", "hit_rate", "cpu_bandwidth", "cpu_flops",
 )  # fmt: skip
-#: What describes the kernel of a price.
+#: Fields that describe the kernel of `price`.
 OF_KERNEL = ("recorded_on", "seconds", "type", "flops", "shape", "grid", "block", "registers", "shared_bytes")
 #: What a core packs in a second at the least.
 LEAST_MEMCPY = 1e6

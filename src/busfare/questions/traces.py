@@ -79,7 +79,7 @@ class Part(Question):
     def check_traced(self, trace: object) -> None:
         """Raises FieldError where a part is named and no trace is."""
         if not trace and (part := [*self.part()]):
-            raise FieldError(part[0], ": is of a trace; give `from_trace` TRACE, or leave it out")
+            raise FieldError(part[0], ": applies to a trace; give `from_trace` TRACE, or leave it out")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +101,7 @@ class Report(Part):
             raise InputError("`unrecorded` is the time of one run: give it with one trace")
 
     def repeated(self) -> dict[str, Any]:
-        """What a command repeats that shows the gain of a finding, by field."""
+        """Options that the command of a finding repeats to show the same gain, by field."""
         return {
             name: value for name, value in self.given().items() if name in WhatIf.names() & Report.names()
         }

@@ -1,5 +1,5 @@
-"""What several documents share: findings, tables of paths and sizes, omissions, what ranks do together, and the sentences
-about gains and ranges.
+"""Blocks that several documents share: findings, tables of paths and sizes, omissions, communication between ranks, and
+sentences about gains and prediction intervals.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from busfare.jobs.communication import Clock, Collective, Left, RankTimes
 from busfare.jobs.stragglers import Straggler
 from busfare.show.document import Block, Entries, Entry, Figure, Items, Table, Text, cell, table, words
 from busfare.show.svg import COLOUR, COLOURS, Bar, Bars, BarSeries, Line, drawn_as, escaped
-from busfare.show.words import text
+from busfare.show.words import joined, text
 from busfare.statements import sentences, statement
 from busfare.timeline import PathPart
 from busfare.trace import Omission
@@ -35,7 +35,7 @@ RUNGS = {
     "calibrated": "the recorded times of this trace",
 }
 MOST_RANKS, DRAWN_RANKS = 10, 64
-#: A smaller part is not to be seen.
+#: Smaller parts would be invisible.
 LEAST_DRAWN = 0.001
 PATH_NOTE = "The critical path: the chain of calls, operations and waits that decides how long the run takes."
 #: Parts of a rank's run, as they are drawn.
@@ -71,7 +71,7 @@ class Shares:
             for part in shown:
                 share = percent(part.share) if part.share >= 0.0005 else "&lt; 0.1 %"
                 legend.setdefault(part.part, []).append(share)
-        # Of several paths, each part's share stands where it is pointed at.
+        # With several paths, the tooltip of each part shows its share.
         written = {part: shares[0] if len(self.paths) == 1 else "" for part, shares in legend.items()}
         entries = "".join(
             f'<li><i style="background:{COLOUR[drawn_as(part)]}"></i>{escaped(part)} {share}</li>'
@@ -87,8 +87,8 @@ def what_to_do(
     remarks: Sequence[str] = (),
     where: Callable[[Any], str] = lambda finding: "",
 ) -> Entries | Text:
-    """The findings, each with its `gain`, predicted `by` something, or what stands in their place; of a job, in the trace
-    that each gains most in, which `where` names.
+    """The findings, each with its `gain`, or a sentence if there are none. `by`: what the gains are based on. `where`: names
+    the trace of a job in which a finding gains most.
     """
     if not result.findings:
         return Text(_without_findings(result), "bold", title="What to do")
@@ -103,11 +103,11 @@ def what_to_do(
         entries.append(
             Entry(finding.title, gain(finding), evidence, of.change, place, command, more, finding.id)
         )
-    return Entries(entries, "What to do", f"gains are predicted, {by}", remarks)
+    return Entries(entries, "What to do", f"predicted gains, {by}", remarks)
 
 
 def likely(gain: Ranged) -> str:
-    """', likely 5–60 ms'; '' where no range is known."""
+    """', likely 5–60 ms'; '' without a known range."""
     if gain.low_seconds is None or gain.high_seconds is None:
         return ""
     low, high = (time(end).split(" ") for end in (gain.low_seconds, gain.high_seconds))
@@ -116,12 +116,12 @@ def likely(gain: Ranged) -> str:
 
 
 def may_be_nothing(gain: Ranged) -> str:
-    """What is said of a gain whose range begins at nothing."""
+    """Marks a gain whose range begins at 0."""
     return "" if gain.low_seconds else ", may save nothing"
 
 
 def _without_findings(result: Report | JobReport) -> str:
-    """Where no copy is recorded, nothing is known of them."""
+    """Why there is no advice. A trace without recorded copies allows none on copies."""
     missing = {omission.id for omission in result.omissions}
     if "copies-not-recorded" in missing and not result.transfers.count:
         return "The trace has calls that copy but no copies: no advice on copies is possible."
@@ -135,10 +135,10 @@ def _without_findings(result: Report | JobReport) -> str:
 
 
 def _gain_notes(overlaps_with: Sequence[str], ids: Sequence[str], rests_on: Sequence[str]) -> list[str]:
-    """Which other findings, of those with `ids`, touch some of the same operations; and what the gain assumes."""
+    """Which other findings of `ids` affect some of the same operations, and what the gain assumes."""
     sentences = []
     if places := [str(number) for number, id in enumerate(ids, 1) if id in overlaps_with]:
-        listed = " and ".join(filter(None, (", ".join(places[:-1]), places[-1])))
+        listed = joined(places, " and ")
         sentences.append(f"Affects the same operations as {listed}: the gains do not add up.")
     if rests_on:
         sentences.append(f"Assumptions: {'; '.join(rests_on)}.")
@@ -146,7 +146,7 @@ def _gain_notes(overlaps_with: Sequence[str], ids: Sequence[str], rests_on: Sequ
 
 
 def change(old: float, new: float | None) -> str:
-    """From one time to another: '+1.2 %'."""
+    """The change from one time to another: '+1.2 %'."""
     return signed_percent(new / old - 1) if old and new is not None else "–"
 
 
@@ -201,12 +201,12 @@ def sizes(rows: Sequence[Sized]) -> Table:
     )
 
 
-#: How to fix what an omission is about, where an option does.
+#: Options that fix an omission.
 FIXES = {"guessed-node": "; override with --from"}
 
 
 def omitted(omissions: Sequence[Omission], title: str = "Limits of this trace") -> list[Items]:
-    """What was skipped, repaired or unknown; nothing where nothing was."""
+    """What was skipped, repaired or unknown; no block if the list is empty."""
     sentences = [
         f"{o.id}{f' ({count(o.count)}×)' if o.count else ''}: {o.what}{FIXES.get(o.id, '')}"
         + (
@@ -220,18 +220,20 @@ def omitted(omissions: Sequence[Omission], title: str = "Limits of this trace") 
 
 
 def ranges(row: Ranged) -> str:
-    """What the ranges of a result are and stand on."""
+    """What the intervals of a result mean, and what they are based on."""
     if row.low_seconds is None:
         return f"Predicted without an interval: {row.reason}."
     if row.rung == "not validated":
-        return "Times of kernels are two bounds, not validated: kernels were not measured on GPUs of both makers."
+        return (
+            "Kernel times are two bounds (not validated): no kernels were measured on GPUs of both vendors."
+        )
     stands = RUNGS.get(str(row.rung), row.rung)
     return f"In brackets: 80 % prediction intervals, from held-out measurements; based on {stands}."
 
 
 def recorder(cost: RecordingCost) -> str:
-    """What was taken out for the recorder, in a sentence."""
-    taken = f"{time(cost.call_seconds)} per call subtracted for the recorder"
+    """How much recorder overhead was subtracted, in a sentence."""
+    taken = f"Recorder overhead: {time(cost.call_seconds)} per call subtracted"
     if cost.gap_seconds:
         taken += f", {time(cost.gap_seconds)} per gap on the GPU"
     if cost.host_slowdown != 1:
@@ -239,10 +241,10 @@ def recorder(cost: RecordingCost) -> str:
     bare = time(cost.unrecorded_seconds)
     if not 0.99 * cost.unrecorded_seconds <= cost.replayed_seconds <= 1.01 * cost.unrecorded_seconds:
         return (
-            f"{taken}; the run takes {bare} without the recorder: the rest of the difference is not in calls or "
-            f"gaps, and gains refer to {time(cost.replayed_seconds)}."
+            f"{taken}. The run takes {bare} without the recorder. The rest of the difference is neither in calls nor in "
+            f"gaps: gains refer to a run of {time(cost.replayed_seconds)}."
         )
-    return f"{taken}: the run takes {bare} without the recorder."
+    return f"{taken}. The run takes {bare} without the recorder."
 
 
 def machine(facts: dict[str, object]) -> Table:
@@ -267,8 +269,8 @@ def _fact(key: str, value: object) -> str:
 def who_is_late(
     collectives: Sequence[Collective], ranks: Sequence[RankTimes], straggler: Straggler | None
 ) -> list[Block]:
-    """The rank that arrives last because of its own work, or that none can be named; nothing where no collective of several
-    ranks is there.
+    """The rank that arrives last because of its own work, or a sentence that there is none; no block without collectives of
+    several ranks.
     """
     if all(row.arrive_seconds is None for row in collectives):
         return []
@@ -284,11 +286,11 @@ def who_is_late(
 def communication_blocks(
     collectives: Sequence[Collective], ranks: Sequence[RankTimes], clocks: Sequence[Clock]
 ) -> list[Block]:
-    """What to show of them; nothing where nobody communicates."""
+    """Tables and figures of the communication between ranks; none without collectives."""
     if not collectives:
         return []
     recordings = sum(rank.recording_wait_seconds for rank in ranks)
-    note = "Arrive: waiting until the last rank arrives. Transfer: from then on. Last: the most frequent last rank."
+    note = "Arrive: waiting for the last rank. Transfer: the time after that. Last: the rank that is last most often."
     blocks: list[Block] = [
         Text(_waited(collectives), title="Communication between ranks"),
         *([Text(text(statement("waits.recordings", seconds=recordings)))] if recordings else []),
@@ -314,7 +316,7 @@ def communication_blocks(
         ),
         table(
             sorted(ranks, key=lambda rank: -rank.waiting_seconds),
-            "Ranks, those that wait most first (recorded)",
+            "Ranks by waiting time (recorded)",
             {"rank": lambda row: f"{row.rank}" + (f" on {row.host}" if row.host else "")},
             {
                 "whole run": "makespan_seconds",
@@ -338,7 +340,7 @@ def communication_blocks(
     if len(tied) > 1 and max(tied):
         most, rank = max((abs(clock.offset_ns), clock.rank) for clock in clocks)
         sentence = f"Clocks are aligned at the ends of collectives: shifted by up to {time(most * 1e-9)} (rank {rank}), "
-        blocks.append(Text(f"{sentence}uncertain by {time(max(tied) * 1e-9)} at most.", "dim"))
+        blocks.append(Text(f"{sentence}with an uncertainty of at most {time(max(tied) * 1e-9)}.", "dim"))
     return blocks
 
 
@@ -351,6 +353,6 @@ def _waited(collectives: Sequence[Collective]) -> str:
         return "No collective has more than one of its ranks here: waiting between ranks is unknown."
     number = count(sum(row.count for row in matched))
     return (
-        f"Collectives and messages between ranks ({number}) took {time(whole)} in all ranks together: "
-        f"{percent(wait / whole)} of that ({time(wait)}) waiting for the last rank to arrive, {time(transfer)} transfers."
+        f"Collectives and messages between ranks ({number}) took {time(whole)}, summed over all ranks: "
+        f"{time(wait)} ({percent(wait / whole)}) waiting for the last rank to arrive, and {time(transfer)} transferring."
     )

@@ -123,7 +123,7 @@ def table(rows: Sequence[Row], title: str, *cells: Cells[Row], **more: Any) -> T
 
 @dataclass(frozen=True)
 class Entry:
-    """A finding: what to do, what it gains, why, how, its `place` in the program, the `command` that predicts it, and
+    """A finding: title, gain, evidence, change, its `place` in the program, the `command` that predicts the gain, and more
     details; `shows`: its mark in the timeline.
     """
 
@@ -139,7 +139,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Entries:
-    """Findings, numbered; `note` says what their gains are. A terminal shows the first `most`, unless details are wanted."""
+    """Numbered findings; `note` says what their gains are. A terminal shows the first `most`, or all with --details."""
 
     entries: Sequence[Entry]
     title: str

@@ -1,5 +1,5 @@
-"""The document of `report` on many traces, and its pictures: how far ranks are from the median, and what went over the
-node's links.
+"""The document of `report` on many traces, and its figures: ranks relative to the median, and traffic over the links of the
+node.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ def job_document(
     together: JobTimeline | None = None,
     figures: Sequence[RankFigures] = (),
 ) -> Document:
-    """The report; `node` is where the traces were recorded, if the user named it, `together` the job to draw, `figures`
-    those of each trace (`Job.figures`).
+    """The report. `node`: where the traces were recorded, if the user named it. `together`: the job to draw. `figures`: of
+    each trace (`Job.figures`).
     """
     result = worded(result)
     traces, moved, slowest = result.traces, result.transfers, result.slowest
@@ -90,8 +90,8 @@ def job_document(
         *who_is_late(result.collectives, result.ranks, result.straggler),
         Text(f"Slowest: {name(slowest)}, {time(slowest.value)} ({slowest.path})", title=""),
         Text(
-            f"{several(moved.count, 'transfer')} of {size(moved.bytes)} in {time(moved.seconds)}, "
-            f"{time(moved.exposed_seconds)} exposed; {percent(moved.share_of_gpu_time)} of GPU time (sums over all traces)"
+            f"Transfers ({count(moved.count)}) move {size(moved.bytes)} in {time(moved.seconds)}: "
+            f"{time(moved.exposed_seconds)} exposed, {percent(moved.share_of_gpu_time)} of GPU time (sums over all traces)"
         ),
         _tiles(result, name),
         *(
@@ -119,20 +119,20 @@ def job_document(
 
 
 def _names(result: JobReport) -> Name:
-    """What each trace that is shown is called: with the part of its path that tells it from the others."""
+    """The names of the shown traces: the part of the path that distinguishes them."""
     some: list[Called] = [result.slowest, *(finding.largest for finding in result.findings)]
     some += [r for row in result.spread for r in (*row.largest, *row.smallest, *row.outliers.listed)]
     parts = {trace.path: PurePath(trace.path).parts for trace in (*some, *result.link_health.slow)}
     spare = min(map(len, parts.values())) - 1
     front = _alike(parts.values(), spare)
-    # Of one trace alone its file tells enough.
+    # A single trace needs only the name of its file.
     back = _alike([names[::-1] for names in parts.values()], spare - front) if len(parts) > 1 else 0
     short = {path: "/".join(names[front : len(names) - back]) for path, names in parts.items()}
     return lambda trace: trace.called(short[trace.path])
 
 
 def _alike(paths: Iterable[Sequence[str]], most: int) -> int:
-    """How many parts all paths begin with, `most` at most."""
+    """The number of parts that all paths begin with, at most `most`."""
     alike = (len(set(column)) == 1 for column in islice(zip(*paths, strict=False), most))
     return sum(takewhile(bool, alike))
 
@@ -152,7 +152,7 @@ def _tiles(result: JobReport, name: Name) -> Tiles:
 
 
 def strip_cells(figures: Sequence[RankFigures]) -> tuple[int, dict[int, list[list[int]]]]:
-    """Figures by cell, and how many neighbouring ranks a cell stands for: a power of two, at most MOST_CELLS cells."""
+    """Figures by cell, and the number of neighbouring ranks in a cell: a power of two, for at most MOST_CELLS cells."""
     ranked = sorted((rank.rank, values) for rank, values in figures if rank.rank is not None)
     width = 1 << (ranked[-1][0] // MOST_CELLS).bit_length() if ranked else 1
     cells: dict[int, list[list[int]]] = {}
@@ -162,7 +162,7 @@ def strip_cells(figures: Sequence[RankFigures]) -> tuple[int, dict[int, list[lis
 
 
 def _strip(result: JobReport, figures: Sequence[RankFigures]) -> list[Figure]:
-    """A row a figure, a column a rank (or neighbouring ranks): how far each is from the median."""
+    """Each figure of each rank (or of neighbouring ranks), relative to its median."""
     width, cells = strip_cells(figures)
     medians = {row.figure: row.median for row in result.spread if row.median > 0}
     if len(cells) < 2 or not medians:
@@ -208,8 +208,8 @@ def _spreads(spreads: Sequence[Spreading], name: Name, of_traces: Sequence[RankF
 
 
 def bins_of(values: Sequence[int]) -> tuple[list[float], list[int]]:
-    """The ends of at most MOST_BINS bins, alike by their logarithm, at least a hundredth wide; and how many of the values
-    above 0 are in each.
+    """The ends of at most MOST_BINS bins of equal width in the logarithm, at least 0.01; and the number of values above 0 in
+    each.
     """
     logs = np.log([value for value in values if value])
     if not len(logs):
@@ -220,7 +220,7 @@ def bins_of(values: Sequence[int]) -> tuple[list[float], list[int]]:
 
 
 def _drawn(row: Spreading, what: str, name: Name, values: Sequence[int]) -> list[Figure]:
-    """How many traces have how much of a figure, and those with most of it."""
+    """The distribution of a figure over the traces, and the traces with the largest values."""
     figures = []
     ends, counts = bins_of(values)
     if len(counts) > 1:
@@ -263,7 +263,7 @@ def _health(result: JobReport, name: Name) -> list[Block]:
 
 
 def _slow_link(link: Slow, name: Name) -> str:
-    """'GPU 3 of rank 3 on b12, h2d: 12 GB/s, 50 % of the median of it and its 31 peers, 23 % of the data sheet'."""
+    """'GPU 3 of rank 3 on b12, h2d: 12 GB/s, 50 % of the median of this link and its 31 peers, 23 % of the data sheet'."""
     to = "" if link.peer_device is None else f" to GPU {link.peer_device}"
     sentence = f"GPU {link.device}{to} of {name(link)}, {link.direction}: {rate(link.bytes_per_second)}"
     if link.share_of_peers is not None:
@@ -293,7 +293,7 @@ def _links(result: JobReport, node: Node | None) -> list[Block]:
     ]
     try:
         drawn = node or load_node(links[0].node)
-    except InputError:  # of a file that nobody named
+    except InputError:  # a node file that the user did not name
         return blocks
     picture = LinkPicture(drawn, [link for link in links if link.node == drawn.name and link.bytes])
     if picture.links:
@@ -314,7 +314,7 @@ def _carried(carried: Carried) -> str:
 
 
 def _gain(finding: JobFinding, result: JobReport) -> str:
-    """'saves 1.2 s (1–1.4) of 4 s, by replay; in 17 traces': of the job as a whole, for ranks run side by side."""
+    """'saves 1.2 s (1–1.4) of 4 s, by replay; in 17 traces': the gain of the whole job, because ranks run in parallel."""
     seconds, replayed = finding.predicted_gain_seconds, finding.largest.by_replay
     gain = finding.shown(seconds) if replayed else f"up to {time(seconds)}"
     run, by = (

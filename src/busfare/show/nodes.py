@@ -26,8 +26,8 @@ AT_ONCE = (
     "its own rate for GPU copies: the one that was measured sustained half."
 )
 #: Of one copy: what the program sees, and where that is from.
-WITH_CALL = "These are times on the device. With its call and a wait, the program sees {} ({})."
-UNTOUCHED = "If nobody has written to the destination yet, the host faults its pages in: {} (published; {})."
+WITH_CALL = "These are times on the GPU. Including the call and a wait, the program sees {} ({})."
+UNTOUCHED = "If nothing has written to the destination yet, the host maps its pages during the copy: {} (published; {})."
 
 
 class NodeRow(Struct, kw_only=True):

@@ -47,7 +47,7 @@ LIMITS = {
 
 
 def offload_words(result: PlanOffloadResult) -> list[str]:
-    """What a pass takes and what limits it, what is as fast or faster, and from how many tokens on it pays."""
+    """The time of a pass and its limit, faster or equal schedules, and the number of tokens from which streaming pays."""
     words = [_layers(result.from_trace)] if result.from_trace else []
     if result.tokens is None:
         words.append("The trace does not contain the number of tokens per pass; give it with --tokens.")
@@ -60,7 +60,7 @@ def offload_words(result: PlanOffloadResult) -> list[str]:
         )
         return words
     share = result.share_hidden
-    hidden = "" if share is None else f"; {percent(share)} of the copies are hidden"
+    hidden = "" if share is None else f"; {percent(share)} of the copy time is hidden"
     cached = f"cached experts {size(result.cached_bytes)} and " if result.cached_bytes else ""
     words += [
         f"A pass with {named}, depth {result.depth}, {result.memory} memory: predicted {result.shown(seconds)}. Copies take "
@@ -68,9 +68,9 @@ def offload_words(result: PlanOffloadResult) -> list[str]:
         f"GPU memory for layers: {size(result.device_bytes)}, of which {cached}buffers {size(result.buffer_bytes)}.",
         *_experts(result),
         *([REREAD] if result.memory == "mapped" and not 0 < (result.tokens or 0) <= ROWS_OF_TILE else []),
-        "The link is the limit: more resident layers, smaller weights or more tokens per pass make it faster."
+        "The link is the limit: use more resident layers, smaller weights or more tokens per pass."
         if result.limited_by == "link"
-        else "The kernels are the limit: with a depth of 1 or more the copies hide behind them.",
+        else "The kernels are the limit: with a depth of 1 or more, they hide the copies.",
     ]
     planned = (result.resident, result.depth, result.memory)
     best, soonest = (fastest.resident, fastest.depth, fastest.memory), fastest.predicted_seconds
@@ -79,7 +79,7 @@ def offload_words(result: PlanOffloadResult) -> list[str]:
             f"Fastest with the same GPU memory: {best[0]} resident, depth {best[1]}, {best[2]}: predicted "
             f"{time(soonest)}, {seconds / soonest:.2f} times as fast. {_do(result, fastest.memory)}"
         )
-    elif best != planned:  # of those within 1 % the one with least memory, then the shallowest
+    elif best != planned:  # within 1 %, prefer the least memory, then the shallowest schedule
         less = result.device_bytes < fastest.device_bytes
         why = (
             ", and takes less GPU memory" if less else ", and needs fewer buffers" * (result.depth < best[1])
@@ -92,13 +92,13 @@ def offload_words(result: PlanOffloadResult) -> list[str]:
         words.append(_do(result, result.memory))
     if result.break_even_tokens is not None:
         words.append(
-            f"From {result.break_even_tokens:.0f} tokens per pass, streaming is faster than the CPU."
+            f"From {result.break_even_tokens:.0f} tokens per pass on, streaming is faster than the CPU."
         )
     elif result.break_even_reason is not UNSET:
-        words.append(f"Against the processor: {result.break_even_reason}.")
+        words.append(f"Compared with the CPU: {result.break_even_reason}.")
     if result.hidden_from_tokens is not None:
         words.append(
-            f"From {result.hidden_from_tokens:.0f} tokens per pass, the kernels take as long as the copies."
+            f"From {result.hidden_from_tokens:.0f} tokens per pass on, the kernels take as long as the copies."
         )
     if result.gpus > 1:
         words.append(
@@ -108,12 +108,12 @@ def offload_words(result: PlanOffloadResult) -> list[str]:
 
 
 def _do(result: PlanOffloadResult, memory: str) -> str:
-    """What to write; experts that a router chooses can't be copied in a stream of their own ahead of it."""
+    """What to write. Experts cannot be copied before the router has chosen them."""
     return EXPERTS if result.routed_seconds and memory == "pinned" else MEMORIES[memory]
 
 
 def _experts(result: PlanOffloadResult) -> list[str]:
-    """Why experts of few tokens are not brought ahead."""
+    """Why experts are not prefetched."""
     if not (waits := result.routed_seconds):
         return []
     return [
@@ -123,7 +123,7 @@ def _experts(result: PlanOffloadResult) -> list[str]:
 
 
 def _layers(layers: RecordedLayers) -> str:
-    """What a reader has to know of layers from a trace."""
+    """How the layers of a trace were identified."""
     left = f"{size(layers.left_out_bytes)} of copies and {time(layers.left_out_seconds)} of kernels"
     sentence = f"The layers are identified by {layers.identified_by}, over {several(layers.passes, 'pass')}; "
     sentence += (
@@ -131,58 +131,60 @@ def _layers(layers: RecordedLayers) -> str:
     )
     if layers.resident:
         on_gpu = several(len(layers.resident), "layer")
-        sentence += f" For {on_gpu} nothing was copied: their bytes are not in the trace and count as 0."
+        sentence += f" The trace has no copies for {on_gpu}: their bytes count as 0."
     return " ".join([sentence, *(f"{note[:1].upper()}{note[1:]}." for note in layers.notes)])
 
 
 def kv_words(result: PlanKvResult) -> list[str]:
-    """What is fetched and how, what limits it, and whether computing again is faster."""
+    """What is fetched and how, what limits it, and whether recomputing is faster."""
     layouts = {row.layout: row for row in result.ranking}
     bound, best, single = (layouts[layout] for layout in ("contiguous", result.best, "per-block"))
     block = result.block
     fastest = best.predicted_seconds
     moved = size(result.fetched_bytes)
     if result.evicted_bytes:
-        moved += f" in and {size(result.evicted_bytes)} out meanwhile"
+        moved += f" in and, at the same time, {size(result.evicted_bytes)} out"
     pieces = f", each in {several(block.pieces, 'piece')}" if block.pieces > 1 else ""
     sentences = [
         f"The cache of {several(result.tokens, 'token')} has {moved}: {several(block.count, 'block')} of "
         f"{size(block.bytes)}{pieces}.",
-        f"{best.layout}: predicted {time(fastest)}, bound by {LIMITS[best.limited_by]}; in one piece, by one "
-        f"copy, {time(bound.predicted_seconds)}. {LAYOUTS[best.layout]}",
+        f"{best.layout}: predicted {time(fastest)}, limited by {LIMITS[best.limited_by]}. A single copy of all data takes "
+        f"{time(bound.predicted_seconds)}. {LAYOUTS[best.layout]}",
     ]
     if best.layout != "per-block" and single.limited_by != "link":
         sentences.append(
             f"One copy per piece of {size(block.bytes / block.pieces)} takes {single.predicted_seconds / fastest:.1f} "
-            f"times as long: {several(single.calls, 'copy')}, bound by {LIMITS[single.limited_by]}."
+            f"times as long: {several(single.calls, 'copy')}, limited by {LIMITS[single.limited_by]}."
         )
     if result.weight_bytes and result.memory_bytes and result.weight_bytes > result.memory_bytes:
         gpus = f" on each of {result.tensor_parallel} GPUs" * (result.tensor_parallel > 1)
         sentences.append(
-            f"The weights do not fit: {size(result.weight_bytes)}{gpus}, but the GPU has {size(result.memory_bytes)}. "
+            f"The weights ({size(result.weight_bytes)}{gpus}) exceed GPU memory ({size(result.memory_bytes)}). "
             "Use a smaller type or more GPUs (--tensor-parallel)."
         )
     if (computing := result.recompute) is not None:
         faster, slower = sorted((fastest, computing.seconds))
-        verb = "Fetching" if fastest <= computing.seconds else "Computing"
+        verb = "Fetching" if fastest <= computing.seconds else "Recomputing"
         by = {"given": "as given", "extended": "from the given times", "model": "predicted"}[computing.by]
         if result.tensor_parallel > 1 and computing.by == "model":
-            by += f" on {result.tensor_parallel} GPUs, without the data that they exchange"
+            by += f" on {result.tensor_parallel} GPUs, without their communication"
         sentences.append(
-            f"{verb} is {slower / faster:.1f} times as fast: fetching takes {time(fastest)} (predicted), computing "
-            f"again takes {computing} ({by})."
+            f"{verb} is {slower / faster:.1f} times as fast: fetching takes {time(fastest)} (predicted), recomputing "
+            f"{computing} ({by})."
         )
         sentences.append(_worth(result))
     return sentences
 
 
 def _worth(result: PlanKvResult) -> str:
-    """From and up to which lengths a prompt is fetched sooner than computed."""
+    """The prompt lengths for which fetching is faster than recomputing."""
     parts, between = [], result.break_even_between
     for first, last in result.worth_fetching or ():
         if last is None:
             ends = [f"{end:,}" if end else "never" for end in between or ()]
-            inside = f" ({' to '.join(ends)} by the interval of computing)" if len(set(ends)) > 1 else ""
+            inside = (
+                f" ({' to '.join(ends)} within the interval of recomputing)" if len(set(ends)) > 1 else ""
+            )
             parts.append(f"from {several(first, 'token')} on{inside}")
         else:
             parts.append(f"from {first:,} to {several(last, 'token')}")

@@ -1,4 +1,4 @@
-"""Documents of `plan`, `plan offload` and `plan kv`: words, a ranking, what varies, and what it all rests on."""
+"""Documents of `plan`, `plan offload` and `plan kv`: sentences, a ranking, sweeps, and the figures used."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from busfare.show.words import worded
 __all__ = ["kv_document", "offload_document", "plan_document"]
 
 MOST_ROWS, MOST_SCHEDULES, MOST_KERNELS, MOST_COLUMNS = 40, 20, 1000, 5
-#: Before what a strategy is predicted by, where it rests on what nobody says.
+#: Prefix of a prediction that assumes a number of accesses that the user did not give.
 IF_ONCE = "if touched once: "
-KEPT = "A given kernel time is kept on every node; a time from flops and device bytes depends on the GPU."
+KEPT = "A kernel time that you give is the same on every node; a time from flops and device bytes depends on the GPU."
 
 
 def plan_document(result: PlanResult) -> Document:
@@ -72,12 +72,12 @@ def plan_document(result: PlanResult) -> Document:
 
 
 def _over(best: Predicted) -> dict[str, Callable[[Predicted], str]]:
-    """Predicted times, and by how much they are longer than the best."""
+    """Predicted times, and how much longer they are than the best one."""
     return {"predicted": str, "over best": lambda row: change(best.predicted_seconds, row.predicted_seconds)}
 
 
 def _basis(basis: Sequence[Basis]) -> Table:
-    """The parameters of a plan, and where each is from."""
+    """The parameters of a plan, each with its source."""
 
     def value(row: Basis) -> str:
         if isinstance(row.value, str):

@@ -27,21 +27,21 @@ from busfare.show.words import text, worded
 from busfare.statements import statement
 
 MOST_RANKS, MOST_KERNELS, LONGEST_NAME = 16, 20, 60
-#: Why the bytes of kernels are not counted.
+#: Why no counters apply to some kernels.
 NOT_COUNTED = {
     "rows-differ": "whose rows in --counters differ by more than 10 %",
     "shared-name": "whose bare name several kernels share",
-    "no-number": "whose cells hold no number",
-    "no-row": "without a row of their name, grid and block",
+    "no-number": "whose cells contain no number",
+    "no-row": "without a row for their name, grid and block",
 }
 GUESS = " (guessed from the GPU name; override with --from)"
 
 
 def projection_document(result: Projected, trace: str) -> Document:
-    """What a run would take on other nodes."""
+    """The predicted times of a run on other nodes."""
     result = worded(result)
     guess = GUESS if result.from_guessed_from_gpu_name else ""
-    facts = f"recorded on {result.recorded_on}{guess}; predicted by cost model {result.model}"
+    facts = f"recorded on {result.recorded_on}{guess}; predicted with the cost model {result.model}"
     blocks: list[Block] = [Text(result.verdict, "bold"), *projection_blocks(result)]
     blocks += [Text(line) for line in _counted(result.kernels)]
     details: list[Block] = []
@@ -49,7 +49,7 @@ def projection_document(result: Projected, trace: str) -> Document:
         notes = [f"Pageable copies: {p.pageable_copies}."] if p.pageable_copies else []
         if p.transfers.unpriced:
             copies = several(p.transfers.unpriced, "copy")
-            notes.append(f"Not priced by this model: {copies}; they keep their recorded times.")
+            notes.append(f"This model has no prediction for {copies}, which keep their recorded times.")
         if p.by_path:
             figures = {"count": "count", **THERE}
             details.append(table(p.by_path, f"{p.to}, by path", {"path": path_name}, figures, notes=notes))
@@ -66,7 +66,7 @@ THERE: dict[str, Any] = {"recorded": "recorded_seconds", "predicted": str, "chan
 
 
 def _methods(projections: Sequence[Projection]) -> list[str]:
-    """How the whole runs were predicted: nodes for which it is the same share a sentence."""
+    """How the whole runs were predicted; nodes with the same method share a sentence."""
     alike: dict[str, list[Projection]] = {}
     for row in projections:
         alike.setdefault(row.makespan.method.replace(f" for {row.to}", " for each"), []).append(row)
@@ -91,17 +91,18 @@ def _kernels(projection: Projection) -> Block:
 
 
 def _counted(kernels: KernelsThere | KernelsCompared) -> list[str]:
-    """How many kernels are priced by what --counters holds, and why others are not."""
+    """How many kernels are predicted from counters, and why the others are not."""
     if kernels.counted is UNSET or kernels.uncounted is UNSET:
         return []
-    lines = [f"Priced by counters: {several(kernels.counted, 'kernel')}."]
+    lines = [f"Predicted from counters: {several(kernels.counted, 'kernel')}."]
     return lines + [
-        f"Not counted: {count:,}, {NOT_COUNTED[why]}." for why, count in kernels.uncounted.items()
+        f"Not predicted from counters: {count:,}, {NOT_COUNTED[why]}."
+        for why, count in kernels.uncounted.items()
     ]
 
 
 def projection_blocks(result: Projected, title: str = "", face: Face = "both") -> list[Block]:
-    """Every node beside the recorded one, as a table and a figure."""
+    """All nodes and the recorded one, as a table and a figure."""
     result = worded(result)
     first = result.projections[0]
     names = [f"{first.recorded_on} (recorded)", *(f"{p.to} (predicted)" for p in result.projections)]
@@ -121,12 +122,12 @@ def projection_blocks(result: Projected, title: str = "", face: Face = "both") -
 
 
 def comparison_document(result: Compared) -> Document:
-    """Predictions against a trace recorded on the machine that they are for."""
+    """Predictions for a machine, compared with a trace recorded on it."""
     notes = [f"Not compared, because only one trace has them: {several(result.unmatched, 'copy')}."]
     blocks: list[Block] = [
         table(
             result.models,
-            "Error by cost model (WMAPE): Σ|recorded − predicted| of the copies, over the sum of their recorded times",
+            "Error by cost model (WMAPE): Σ|recorded − predicted| of all copies, divided by their total recorded time",
             {"model": "model"},
             {"copies compared": "count", "WMAPE": "wmape_percent", "in range": "inside_percent"},
         ),
@@ -152,8 +153,8 @@ def _kernels_compared(kernels: KernelsCompared) -> Table:
         for figure in (kernels.wmape_percent, kernels.median_percent, kernels.inside_percent)
     )
     notes = [
-        f"{several(kernels.count, 'launch')} in both traces: error {total} of their total time (WMAPE), median error of a "
-        f"kernel {median}; {inside} in range."
+        f"{several(kernels.count, 'launch')} in both traces: the error is {total} of their total time (WMAPE), the median "
+        f"error of a kernel {median}; {inside} are in range."
     ]
     notes += _counted(kernels)
     if kernels.unmatched:
@@ -195,7 +196,7 @@ def what_if_document(result: WhatIf, time_line: TimeLine | None = None) -> Docum
     notes = [ranges(result), *([recorder(cost)] if cost else [])]
     low, high = result.range_seconds
     if high - low > 0.005 * high:
-        notes.append(f"Waits without a recorded cause are kept; without them, {time(low)}.")
+        notes.append(f"Waits without a recorded cause are kept; without them, the run takes {time(low)}.")
     added = text(statement("assumes.after-earlier"))
     notes += [f"{row.title}: {added}." for row in result.changes if added in row.rests_on]
     notes += [f"{row.title}: nothing to change in this trace." for row in result.changes if not row.touched]
@@ -227,6 +228,6 @@ def what_if_document(result: WhatIf, time_line: TimeLine | None = None) -> Docum
 
 
 def runs_figure(name: str, runs: Sequence[tuple[str, float | Outcome]]) -> Figure:
-    """Whole runs below each other: recorded, of so many seconds, or the outcome of a change."""
+    """Whole runs below each other: recorded seconds, or the outcome of a change."""
     series = BarSeries("whole run", COLOUR["whole run"], [bar(run) for _, run in runs])
     return Figure(name, Bars([name for name, _ in runs], [series], "whole run"))

@@ -32,18 +32,18 @@ from busfare.statements import statement
 from busfare.timeline import PathPart
 from busfare.trace.totals import Gap
 
-#: A smaller part of the run that nothing explains changes no advice; a shorter gap is no news.
+#: The least share of the run from which unexplained waits and gaps are shown.
 WORTH_SAYING, LONG_GAP = 0.01, 0.005
-#: Omissions that a reader has to know before any number.
+#: Omissions that stand above all numbers.
 FAILED = ("launches-failed", "failed-calls")
-#: Of two runs: parts that differ by less of the run are left out, and rows of a table beyond so many.
+#: In `diff`: the least change that is shown, as a share of the run, and the most rows of a table.
 LEAST_CHANGE, MOST_CHANGES = 0.001, 12
 
 
 def report_document(
     result: Report, time_line: TimeLine | None = None, more: Sequence[Block] = ()
 ) -> Document:
-    """The report; `time_line` is that of its page, `more` stands at its end."""
+    """The report; `time_line` is for its page, `more` goes to its end."""
     result = worded(result)
     trace, run = result.trace, result.makespan_seconds
     facts = [trace.producer, ", ".join(sorted({d.name for d in trace.devices if d.name})) or "GPU not named"]
@@ -56,9 +56,8 @@ def report_document(
     failures = {omission.id: omission for omission in result.omissions if omission.id in FAILED}
     listed = [failures[id] for id in FAILED if id in failures]
     blocks += [Text(f"{count(failed.count)}× {failed.what}.", "warning") for failed in listed]
-    blocks += [
-        Text(sentence, "bold" if not place else "plain") for place, sentence in enumerate(result.verdict.text)
-    ]
+    busy, *sentences = map(text, result.verdict.text)
+    blocks += [Text(busy, "bold"), Text(" ".join(sentences))]
     if waits := unexplained(result):
         blocks.append(Text(waits, "warning"))
     if result.baseline:
@@ -103,7 +102,7 @@ def report_document(
 
 
 def _owners(path: Sequence[PathOwner]) -> Table:
-    """The critical path: each part and who owns most of it."""
+    """The critical path: each part, and the owner of most of it."""
     shown = [part for part in path if part.share >= LEAST_DRAWN]
     return table(
         shown,
@@ -135,7 +134,7 @@ def _summary(result: Report) -> Table:
     run, moved = result.makespan_seconds, result.transfers
 
     def part(seconds: float) -> str:
-        # Sums over several GPUs are no part of one run's time.
+        # A sum over several GPUs is not a share of the time of one run.
         return percent(seconds / run, 1) if len(result.gpus) == 1 and run > 0 else "–"
 
     rows = [
@@ -155,15 +154,15 @@ def _summary(result: Report) -> Table:
         rows.append(("start-up", "", "", time(result.startup_seconds), part(result.startup_seconds), ""))
     rows.append(("whole run", "", "", time(run), "", ""))
     sentence = (
-        f"Transfers are {percent(moved.share_of_gpu_time)} of GPU time (transfers and kernels); "
-        f"exposed: no kernel {'computes' if result.communication.count else 'runs'} beside them."
+        f"Transfers are {percent(moved.share_of_gpu_time)} of GPU time (transfers and kernels). "
+        f"Exposed: no kernel {'computes' if result.communication.count else 'runs'} at the same time."
     )
     columns = words("recorded") + numbers("count", "bytes", "time", "of the run", "exposed")
     return Table(columns, rows, notes=[*([sentence] if moved.count else []), *_units(result.units)])
 
 
 def _units(units: Sequence[Unit]) -> list[str]:
-    """The unit of work, of several GPUs that where it takes longest, in a line."""
+    """The unit of work in a line; of several GPUs, the one with the longest unit."""
     if not units:
         return []
     unit = max(units, key=lambda unit: unit.seconds)
@@ -234,19 +233,19 @@ def _gaps(result: Report, run: float) -> list[Table]:
 
 
 def _basis(result: Report) -> str:
-    """By which figures of which machine the gains are predicted."""
+    """What the predicted gains are based on."""
     node = result.node
     if not node:
-        return "unknown machine: name it with --from"
+        return "for an unknown machine: name it with --from"
     by_replay = any(finding.by_replay for finding in result.findings)
     figures = "measurements on" if node.measured and by_replay else "the data sheet of"
-    guess = ", guessed from the GPU name; override with --from" if node.guessed_from_gpu_name else ""
-    return f"from {figures} {node.name}{guess}{'; likely: in 80 % of cases' if by_replay else ''}"
+    guess = ", guessed from the GPU name (override with --from)" if node.guessed_from_gpu_name else ""
+    return f"based on {figures} {node.name}{guess}{'; likely: 80 % prediction interval' if by_replay else ''}"
 
 
 def _gain(finding: RangedFinding, result: Report) -> str:
-    """'about 27 ms (16%), likely 20–31 ms', or 'up to 27 ms (16%), may save nothing'; of the run without its recorder, where
-    that is known.
+    """'about 27 ms (16 %), likely 20–31 ms', or 'up to 27 ms (16 %), may save nothing'. The share is of the run without the
+    recorder, if its time is known.
     """
     gain, cost = finding.predicted_gain_seconds, result.recording_cost
     run = cost.replayed_seconds if cost else result.makespan_seconds
@@ -259,22 +258,22 @@ def _gain(finding: RangedFinding, result: Report) -> str:
 
 
 def unexplained(result: Report) -> str | None:
-    """How much of the run the trace does not explain, where that is worth saying: nothing can be advised there."""
+    """How much of the run is waits without a recorded cause, if it is a relevant share: no advice covers it."""
     waits, run = result.unexplained_seconds, result.makespan_seconds
     if not waits or waits < WORTH_SAYING * run:
         return None
-    part = f"{percent(waits / run)} of the run ({time(waits)})"
-    return f"{part}: waits without a recorded cause; predictions leave them unchanged."
+    part = f"{time(waits)} ({percent(waits / run)} of the run)"
+    return f"Waits without a recorded cause take {part}; predictions leave them unchanged."
 
 
 def diff_document(result: Diff) -> Document:
     """What changed, what it comes from, and everything beside each other."""
-    facts = f"{result.before} → {result.after} · everything is recorded; one run each"
+    facts = f"{result.before} → {result.after} · recorded times of one run each"
     return Document("busfare: what changed", "What changed", facts, diff_blocks(result))
 
 
 def diff_blocks(result: Diff) -> list[Block]:
-    """Sentences, a figure of the critical paths, and the tables."""
+    """Sentences, a figure of both critical paths, and tables."""
     result = worded(result)
     run = max(result.makespan.before_seconds or 0.0, result.makespan.after_seconds or 0.0)
     blocks: list[Block] = [*map(Text, result.why)]

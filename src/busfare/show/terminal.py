@@ -43,7 +43,7 @@ def show(document: Document) -> None:
 
 
 def render(document: Document, width: int, details: bool = False) -> Iterator[Line]:
-    """Its lines, each with its style, for a terminal of `width` columns; with its `details` or without."""
+    """The lines of a document, each with its style, for a terminal of `width` columns."""
     head = [
         *_sentences(document.heading, width, style="bold"),
         *_sentences(document.facts, width, style="dim"),
@@ -58,11 +58,11 @@ def render(document: Document, width: int, details: bool = False) -> Iterator[Li
     if left_out and not details:
         titles = ", ".join(dict.fromkeys(filter(None, map(_called, left_out))))
         yield "", ""
-        yield from _sentences(f"With --details: {titles}.", width, style="dim")
+        yield from _sentences(f"Add --details for: {titles}.", width, style="dim")
 
 
 def _called(block: Block) -> str:
-    """What a block is about: its title, or what its first column holds."""
+    """The subject of a block: its title, or the name of its first column."""
     title = block.title.rpartition(", ")[2] or (block.columns[0].name if isinstance(block, Table) else "")
     return title if title[1:2].isupper() else title[:1].lower() + title[1:]
 

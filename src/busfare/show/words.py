@@ -22,17 +22,25 @@ from busfare.statements import Statement
 from busfare.trace.readers import sentence_of_reader
 from busfare.trace.words import function_name
 
-__all__ = ["templates", "text", "worded"]
+__all__ = ["joined", "templates", "text", "worded"]
 
 Result = TypeVar("Result")
-#: A longer name is cut in a sentence.
+#: The longest name in a sentence; longer ones are shortened.
 LONGEST_NAME = 60
 
 
 def _short(name: str) -> str:
-    """With an ellipsis in the middle where it is long: names of kernels and functions differ at both ends."""
+    """A long name with an ellipsis in the middle: names of kernels and functions differ at both ends."""
     behind = LONGEST_NAME // 3
     return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - behind - 1]}…{name[-behind:]}"
+
+
+def _between(first: str, then: str) -> str:
+    """The place of a gap, `first → then`; `first` may be empty."""
+    first, then = first.strip(), then.strip()
+    if first == then:
+        return f"between `{then}` calls"
+    return f"between `{first}` and `{then}`" if first else f"before `{then}`"
 
 
 #: How `words.toml` has amounts shown, besides Python's own formats and nouns to count: `{seconds:time}`, `{number:copy}`.
@@ -40,6 +48,7 @@ AMOUNTS: dict[str, Callable[[Any], str]] = {
     "count": amounts.count,
     "name": _short,
     "symbol": lambda name: _short(function_name(name)),
+    "between": lambda name: _between(*name.split("→")),
     "exact": exact_bytes,
     "percent": amounts.percent,
     "rate": amounts.rate,
@@ -51,6 +60,12 @@ AMOUNTS: dict[str, Callable[[Any], str]] = {
 }
 
 
+def joined(parts: list[str], by: str) -> str:
+    """'a, b and c' by ' and '; for any other `by`, it separates all parts."""
+    *before, last = parts or [""]
+    return by.join([", ".join(before), last] if before and by == " and " else parts)
+
+
 class _Figures(Formatter):
     def format_field(self, value: Any, format_spec: str) -> str:
         if isinstance(value, Statement):
@@ -58,7 +73,7 @@ class _Figures(Formatter):
         if format_spec in AMOUNTS:
             return AMOUNTS[format_spec](value)
         if isinstance(value, tuple):
-            return (format_spec or " ").join(map(text, value))
+            return joined(list(map(text, value)), format_spec or " ")
         if "|" in format_spec:
             return format_spec.split("|")[int(value != 1)]
         if len(format_spec) > 1 and re.fullmatch("[a-zA-Z -]+", format_spec):

@@ -81,9 +81,9 @@ class Setting:
 
 @dataclass(frozen=True)
 class Applied:
-    """A timeline after a change, the operations or calls that it touched, and what it rests on.
+    """A timeline after a change, the operations or calls that it touched, and its assumptions.
 
-    `touched`: when, as recorded, that was under way; None: maybe always. `cost_error`: s that it may cost less, and more.
+    `touched`: the recorded times of these; None: maybe the whole run. `cost_error`: s by which it may cost less, or more.
     """
 
     timeline: Timeline
@@ -94,12 +94,12 @@ class Applied:
 
     @property
     def count(self) -> int:
-        """How many operations and calls were touched."""
+        """The number of touched operations and calls."""
         return len(self.scope.ids)
 
     @property
     def bytes(self) -> int:
-        """What those carry."""
+        """The bytes that these move."""
         return int(self.scope.sizes.sum())
 
     @property
@@ -283,7 +283,7 @@ def gaps_without(timeline: Timeline, gone: Mask) -> Times:
 
 
 def without_waits(timeline: Timeline, calls: Mask, call_ns: Times | int) -> Timeline:
-    """These calls return after `call_ns` without waiting (0: they are gone); shape (calls,)."""
+    """These calls return after `call_ns` without waiting (0: they are removed); shape (calls,)."""
     return timeline.with_columns(
         call_wait=np.where(calls, WAIT["none"], timeline.columns["call_wait"]).astype(np.uint8, copy=False),
         call_own=np.where(calls, call_ns, timeline.columns["call_own"]).astype(np.int64, copy=False),

@@ -38,11 +38,11 @@ INSTEAD = (
 
 @dataclass(frozen=True)
 class StreamedLayers:
-    """Units, each one working off of one layer, in the order in which the host issued their kernels.
+    """Units, each the work of one layer in one pass, in the order in which the host issued their kernels.
 
-    `unit` of each operation, -1 for none: kernels, copies to the GPU that they are the first to need, and what comes back.
-    Shape (operations,). `number` of each unit's layer within its pass over all layers, and the `pass_number` of each unit;
-    shape (units,). `left_out`: seconds of kernels and bytes of copies to the GPU that belong to no unit.
+    `unit`: of each operation, -1 for none, shape (operations,): kernels, the copies to the GPU that they need first, and
+    copies back. `number`: of the layer of each unit within its pass, and `pass_number` of each unit; shape (units,).
+    `left_out`: seconds of kernels and bytes of copies to the GPU outside all units.
     """
 
     timeline: Timeline
@@ -102,7 +102,7 @@ def streamed_layers(timeline: Timeline) -> StreamedLayers:
     path = timeline.trace.path
     if timeline.calls.height == 0:
         raise InputError(
-            f"{path}: copies cannot be assigned to layers without API calls; record it with calls"
+            f"{path}: copies cannot be assigned to layers without API calls; record API calls, too"
         )
     into = _into(timeline)
     if not into.any():

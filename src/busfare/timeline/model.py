@@ -108,10 +108,10 @@ class Taken(NamedTuple):
 
 @dataclass(frozen=True)
 class SharedLinks:
-    """Lanes that copies of one run may share, and what they carry.
+    """Lanes that copies of one run may share, and their rates.
 
-    `bytes_per_s`: one direction alone. `duplex_share`: the share of it that is left while the opposite direction is in use.
-    `opposite`: the number of that lane, -1 where it stays unused. `paths`: what copies of each route take.
+    `bytes_per_s`: one direction alone. `duplex_share`: the share of it that remains while the opposite direction is in use.
+    `opposite`: the number of that lane, or -1 if unused. `paths`: the lanes of each route.
     """
 
     bytes_per_s: FloatArray
@@ -330,19 +330,19 @@ def _earlier_work(timeline: Timeline, operations: Mask, since: Times) -> Times:
 
 
 class Scope(NamedTuple):
-    """What changes touch: rows of the trace's operations, and -1 - row of its calls, all once; and their bytes."""
+    """The rows that changes touch: operations of the trace, and calls as -1 - row, each once; and their bytes."""
 
     ids: Times = np.empty(0, np.int64)
     sizes: Times = np.empty(0, np.int64)
 
     def joined(self, later: Scope) -> Scope:
-        """What at least one of the two touches."""
+        """The rows that at least one of the two touches."""
         ids, first = np.unique(np.concatenate([self.ids, later.ids]), return_index=True)
         return Scope(ids, np.concatenate([self.sizes, later.sizes])[first])
 
 
 def operations_touched(timeline: Timeline, operations: Mask, sized: bool = True) -> Scope:
-    """These operations; shape (operations,). Their bytes count where they are `sized`."""
+    """These operations; shape (operations,). Their bytes count if `sized`."""
     rows = timeline.operations["row"].to_numpy()[operations].astype(np.int64)
     return Scope(rows, timeline.sizes[operations] if sized else np.zeros(len(rows), np.int64))
 

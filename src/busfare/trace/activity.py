@@ -1,6 +1,4 @@
-"""What host threads did between API calls, by the spans that a trace has of them (ranges, operators, Python functions, calls
-of the operating system) and by the stacks that a profiler sampled.
-"""
+"""Activity of host threads between API calls: spans (ranges, operators, functions, system calls) and sampled stacks."""
 
 from __future__ import annotations
 
@@ -14,12 +12,12 @@ from busfare.trace.lanes import Union
 __all__ = ["Activity", "deepest", "most_sampled"]
 
 THREAD = ("process", "thread")
-#: The search goes on into a name that covers MOST of the time. A name that covers NEARLY_ALL explains nothing: the search
-#: then takes any inside that covers LEAST.
+#: The search continues inside a name that covers MOST of the time. A name that covers NEARLY_ALL explains nothing: the
+#: search then accepts any name inside that covers LEAST.
 LEAST, MOST, NEARLY_ALL = 0.2, 0.5, 0.9
-#: Numbers in names tell instances apart: `ProfilerStep#5`, `batch 12`.
+#: Numbers in names distinguish instances: `ProfilerStep#5`, `batch 12`.
 NUMBER = r"#?\b\d+\b"
-#: Functions that only call what they were given.
+#: Functions that only call their arguments.
 WRAPPER = re.compile(r" (_\w*call_impl|__call__|wrapper\w*|_?wrapped\w*|decorate_context|_fn|inner)$")
 
 
@@ -32,10 +30,10 @@ class Activity(NamedTuple):
 
 
 def deepest(spans: pl.DataFrame, gaps: pl.DataFrame) -> Activity | None:
-    """The innermost name that still covers most of `gaps`; where none covers most of them, the name that covers the most.
+    """The innermost name that still covers most of `gaps`, or the name that covers the largest part of them.
 
-    `spans`: process, thread, start_ns, end_ns, kind, name; `gaps`: process, thread, start_ns, end_ns, apart from each other
-    on a thread. The search begins at the outermost spans. None where no span overlaps a gap.
+    `spans`: process, thread, start_ns, end_ns, kind, name; `gaps`: process, thread, start_ns, end_ns, disjoint on a thread.
+    The search begins at the outermost spans. None if no span overlaps a gap.
     """
     total = int((gaps["end_ns"] - gaps["start_ns"]).sum())
     covered = [
@@ -66,9 +64,9 @@ def deepest(spans: pl.DataFrame, gaps: pl.DataFrame) -> Activity | None:
 
 
 def most_sampled(samples: pl.DataFrame, gaps: pl.DataFrame) -> Activity | None:
-    """The frame that most of the samples within `gaps` show; None where none shows a frame.
+    """The frame of most samples within `gaps`; None if no sample has a frame.
 
-    `samples`: process, thread, start_ns, name, which is null where a sample shows no frame of the program.
+    `samples`: process, thread, start_ns, name (null without a frame of the program).
     """
     samples = samples.with_columns(end_ns=pl.col("start_ns") + 1)
     names = [there.filter(_covered(there, gaps) > 0)["name"] for there, gaps in _by_thread(samples, gaps)]
@@ -82,22 +80,22 @@ def most_sampled(samples: pl.DataFrame, gaps: pl.DataFrame) -> Activity | None:
 
 
 def _by_thread(rows: pl.DataFrame, gaps: pl.DataFrame) -> list[tuple[pl.DataFrame, pl.DataFrame]]:
-    """The rows of each thread that has gaps, and these."""
+    """The rows of each thread with gaps, and its gaps."""
     by_thread = gaps.partition_by(THREAD, as_dict=True)
     parts = rows.join(gaps, on=THREAD, how="semi", nulls_equal=True).partition_by(THREAD, as_dict=True)
     return [(part, by_thread[thread]) for thread, part in parts.items()]
 
 
 def _covered(spans: pl.DataFrame, gaps: pl.DataFrame) -> pl.Series:
-    """How many nanoseconds of `gaps` lie within each span."""
+    """Nanoseconds of `gaps` within each span."""
     union = Union.of(gaps["start_ns"].to_numpy(), gaps["end_ns"].to_numpy())
     return pl.Series(union.covered_within(spans["start_ns"].to_numpy(), spans["end_ns"].to_numpy()))
 
 
 def _with_parents(spans: pl.DataFrame) -> pl.DataFrame:
-    """`spans` with their `row`, and of each the `parent`: the row of the innermost span around it on its thread, or null.
+    """`spans` with their `row` and `parent`: the row of the innermost span around each on its thread, or null.
 
-    Of two spans that overlap without nesting, as a range and the function that opens it, the shorter is left out.
+    Of two spans that overlap without nesting, such as a range and the function that opens it, the shorter is left out.
     """
     order = [*THREAD, "start_ns", "end_ns"]
     spans = spans.sort(order, descending=[False, False, False, True])
@@ -113,7 +111,7 @@ def _with_parents(spans: pl.DataFrame) -> pl.DataFrame:
 
 
 def _numbered_by_depth(spans: pl.DataFrame) -> pl.DataFrame:
-    """`spans`, in order, with `row` and `parent`: the last span that began a level above."""
+    """Sorted `spans` with `row` and `parent`: the last span that began one level above."""
     spans = spans.with_row_index("row")
     edges = pl.concat(
         [

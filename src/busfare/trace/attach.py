@@ -26,10 +26,9 @@ ADDED = ("fingerprint", "source_address", "destination_address")
 
 
 def with_fingerprints_of(trace: Trace, rerun: Trace) -> Trace:
-    """`trace` with the fingerprints of `rerun`: each copy those of the copy of its direction and size that came as the
-    same one of all in order of their starts.
+    """`trace` with the fingerprints of `rerun`: copies of one direction and size are matched in order of their starts.
 
-    Raises InputError where `rerun` has none, or another number of copies of a direction and size.
+    Raises InputError if `rerun` has no fingerprints, or a different number of copies of a direction and size.
     """
     hashed = _numbered(rerun).filter(pl.col("fingerprint").is_not_null())
     if hashed.is_empty():
@@ -199,7 +198,7 @@ def _number(path: Path, line: int, column: str, cell: str) -> str | None:
     if cell.lower() in NO_NUMBER:
         return None
     raise InputError(
-        f"{path}: line {line + 1}, {column}: {printable(cell[:40])!r} is no whole number of bytes (1234 or 1,234); "
+        f"{path}: line {line + 1}, {column}: {printable(cell[:40])!r} is not a whole number of bytes (1234 or 1,234); "
         "count again with LC_ALL=C"
     )
 

@@ -62,7 +62,7 @@ class Union:
         return self.covered_before(ends) - self.covered_before(starts)
 
     def minus(self, excluded: Union) -> int:
-        """Nanoseconds covered by this union and not by `excluded`."""
+        """Nanoseconds in this union but not in `excluded`."""
         return self.length() - shared(self.starts, self.ends, excluded.starts, excluded.ends)
 
 

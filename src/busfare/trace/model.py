@@ -35,9 +35,7 @@ class Trace:
     calls: pl.DataFrame = field(default_factory=lambda: tables.empty(tables.CALLS))
     events: pl.DataFrame = field(default_factory=lambda: tables.empty(tables.EVENTS))
     markers: pl.DataFrame = field(default_factory=lambda: tables.empty(tables.MARKERS))
-    activity: pl.DataFrame = field(
-        default_factory=lambda: tables.empty(tables.ACTIVITY)
-    )  # where it was asked for
+    activity: pl.DataFrame = field(default_factory=lambda: tables.empty(tables.ACTIVITY))  # on request
     devices: pl.DataFrame = field(default_factory=lambda: tables.empty(tables.DEVICES))
     streams: pl.DataFrame = field(default_factory=lambda: tables.empty(tables.STREAMS))
     launches: pl.DataFrame = field(default_factory=lambda: tables.empty(tables.LAUNCHES))
@@ -105,7 +103,7 @@ def name_process(trace: Trace) -> None:
 
 
 def number_graph_nodes(trace: Trace, omissions: Omissions) -> None:
-    """Numbers the operations of each graph launch whose nodes the trace does not number, below 0, and notes how many."""
+    """Gives negative numbers to operations of graph launches without node numbers in the trace, and notes how many."""
     launching = calls_named(trace.calls, GRAPH_LAUNCH).drop_nulls("correlation")
     if launching.height:
         launched = pl.Series(occurs(launching, trace.operations)) & (trace.operations["kind"] != "graph")

@@ -1,4 +1,4 @@
-"""What readers skip, repair or cannot know of a trace: ids and figures. `show` words them; a reader's own, its `Format`."""
+"""What readers skip, repair or cannot know: ids and figures. `show`, or the `Format` of a single reader, has the words."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Omission(Struct, frozen=True):
     what: Words
 
     def with_texts(self, change: Callable[[str], str]) -> Omission:
-        """The same, with `change` made to every text of the trace that stands in its sentence."""
+        """A copy with `change` applied to every text from the trace in its sentence."""
         what: Statement | str = self.what
         if isinstance(what, str):
             return Omission(self.id, self.count, change(what))
@@ -45,8 +45,8 @@ class Omission(Struct, frozen=True):
 
 
 def omission(key: str, count: int = 0, **figures: Figure) -> Omission:
-    """The omission of `count` records whose sentence, about these `figures`, has this `key`: the id of the omission, or,
-    where it has several sentences, what begins with the id and a slash.
+    """The omission of `count` records; its sentence has this `key` and `figures`. The key is the id of the omission, or
+    begins with the id and a slash if it has several sentences.
     """
     return Omission(key.partition("/")[0], count, statement(f"omission.{key}", **figures))
 
@@ -58,7 +58,7 @@ class Omissions:
     counts: dict[tuple[str, Words], int] = field(default_factory=dict)
 
     def add(self, key: str, count: int = 0, **figures: Figure) -> None:
-        """Note the `omission` of `count` records, 0 where they cannot be counted."""
+        """Note the `omission` of `count` records, 0 if they cannot be counted."""
         noted = omission(key, 0, **figures)
         self.counts[noted.id, noted.what] = self.counts.get((noted.id, noted.what), 0) + count
 
@@ -68,7 +68,7 @@ class Omissions:
             self.add(key, count, **figures)
 
     def unreadable(self, failures: Sequence[str]) -> None:
-        """Note files that cannot be read, and why."""
+        """Note unreadable files, and why."""
         if failures:
             self.add("unreadable/first", len(failures), files=len(failures), why=failures[0])
 
@@ -77,7 +77,7 @@ class Omissions:
 
 
 def readable(paths: Iterable[Path], read: Callable[[Path], T], left_out: Omissions) -> Iterator[T]:
-    """What `read` makes of those `paths` that it can read; the rest is `left_out`. Raises InputError where it reads none."""
+    """The results of `read` for all readable `paths`; the others are `left_out`. Raises InputError if it can read none."""
     count, failures = 0, list[str]()
     for path in paths:
         try:

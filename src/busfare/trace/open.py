@@ -64,11 +64,11 @@ REFUSED_SUFFIXES = {
 
 
 def read(path: str | Path, launches: bool = False, activity: bool = False) -> Trace:
-    """Reads the trace at `path`, whatever profiler wrote it; the format is found from the content.
+    """Reads the trace at `path` of any supported profiler; the content determines the format.
 
-    With `launches`, the trace has its table `launches`, and its operations the column `launch`. With `activity`, it
-    has its table `activity`, where the profiler recorded what host threads did between API calls.
-    Raises InputError, with a one-line message, if it is not a trace, or too damaged to give one.
+    With `launches`, the trace has the table `launches`, and its operations the column `launch`. With `activity`, it has the
+    table `activity` if the profiler recorded host activity between API calls. Raises InputError, with a one-line message, if
+    the file is not a trace, or too damaged.
     """
     path = Path(path)
     try:

@@ -36,8 +36,7 @@ LIBRARY_MODULES = (
     *("libc.", "libc-", "libpthread", "libdl", "libm.", "libm-", "librt", "ld-", "ld64", "libgcc_s", "libstdc++", "libgomp"),
     *("libmpi", "libopen-", "libucp", "libucs", "libuct", "libpython", "python", "libtorch", "libc10", "libcupy", "[vdso]"),
 )  # fmt: skip
-#: Functions of the standard library and of CUDA, also where the program's own file holds them: linked in, inlined, or the
-#: stand-in of a kernel.
+#: Functions of the standard library and of CUDA, even in the program's own file: linked in, inlined, or kernel stubs.
 LIBRARY_FUNCTIONS = re.compile(
     r"^(\S+ )?((std|__gnu_cxx)::|_*(cuda|hip|nvtx)[A-Z]\w*(<.*>)?(\(|$))|__device_stub__|__cudart|^_start$|^0x[0-9a-f]+$"
 )
@@ -60,7 +59,7 @@ def of_python(frames: str) -> str | None:
 
 
 def first_frame(frames: str) -> str | None:
-    """The innermost of frames as `of_python` has them, whosever it is; None where it is none of a file."""
+    """The innermost of frames as in `of_python`, from any module; None if it belongs to no file."""
     frame = FRAME.match(frames.partition(";")[0].strip())
     return frame and placed(frame["function"], frame["file"], frame["line"])
 

@@ -41,7 +41,7 @@ LONGEST_NS = 30 * 86_400 * 10**9
 MOST_GPUS = 1024
 
 TIMES = ("start_ns", "end_ns")
-#: What rows of one copy have alike.
+#: Columns that are equal in all rows of one copy.
 COPY_KEY = ("process", "correlation", "device", "direction", "bytes")
 
 
@@ -107,9 +107,9 @@ def _make_rows_sound(trace: Trace, omissions: Omissions) -> None:
 
 
 def _drop_copies_listed_twice(trace: Trace, omissions: Omissions) -> None:
-    """Leaves out copies that the profiler lists a second time: for a node of a graph, which a launch runs once, or while the
-    stream is busy with the same copy of the same call. Nodes that run again in loops do so with their kernels. Of copies of
-    one node the longest stays.
+    """Removes copies that the profiler lists twice: for a graph node, which a launch runs once, or while the stream runs the
+    same copy of the same call. Nodes that run again in loops do so with their kernels. Of several copies of one node, the
+    longest remains.
     """
     rows = np.flatnonzero(Words(trace.operations).among("kind", "copy"))
     call, node, start, end = (pl.col(name) for name in ("correlation", "graph_node", *TIMES))

@@ -39,7 +39,7 @@ OPERATIONS: Schema = {
     "process": pl.Int32(),
     "correlation": pl.Int64(),  # unique within a process only
     "name": pl.Categorical(),
-    "graph_node": pl.Int64(),  # not null: ran inside a graph launch, which many share; below 0: numbered by busfare
+    "graph_node": pl.Int64(),  # not null: ran inside a graph launch; negative: numbered by busfare
     "copy_count": pl.Int32(),  # copies that one row stands for (a batched copy); 1 otherwise
 }
 
@@ -192,10 +192,10 @@ MARKERS: Schema = {
 
 ACTIVITY_KINDS = ("range", "operator", "function", "os-call", "sample")
 
-#: What host threads did: operators and functions of PyTorch and Python, calls of the operating system, sampled stacks.
+#: Activity of host threads: PyTorch operators, Python functions, system calls, sampled stacks.
 ACTIVITY: Schema = {
     "start_ns": pl.Int64(),
-    "end_ns": pl.Int64(),  # null of a sample
+    "end_ns": pl.Int64(),  # null for samples
     "process": pl.Int32(),
     "thread": pl.Int64(),
     "kind": pl.Enum(ACTIVITY_KINDS),

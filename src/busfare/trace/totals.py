@@ -113,7 +113,7 @@ def _of_gpu(device: int | None) -> pl.Expr:
 
 
 def find_lengths(trace: Trace, extra: Sequence[pl.Expr]) -> None:
-    """Finds the lengths of all unions that totals and engines ask for, and `extra`, at once: each is known then."""
+    """Computes the lengths of all unions that totals and engines need, and of `extra`, in one pass."""
     gpus = [_of_gpu(device) for device in _ordinals(trace.lanes)]
     parts = (pl.lit(True), is_work(), is_transfer() | is_work())
     of_totals = [gpu & part for gpu in (pl.lit(True), *gpus) for part in parts]

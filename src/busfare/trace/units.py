@@ -27,7 +27,7 @@ STRAY = 0.05
 COVERED = 0.6
 #: The ends of a trace may cut off so many units of one name more than of another.
 ENDS = 1.5
-#: So many operations that come once a unit are kept: a unit keeps its identity where some of them are renamed.
+#: The most operations to store that occur once per unit: they identify the unit even if some are renamed.
 MOST_NAMES = 8
 #: What repeats is looked for among so many operations of a GPU; of more, the likeliest alone is followed to the end.
 LOOKED_AT = 1 << 16
@@ -42,11 +42,11 @@ OPERATOR = r"^aten::|, (op_id|seq) = \d"
 
 @dataclass(frozen=True, eq=False)
 class Units:
-    """Units that begin alike, in order of time. `name`: of a step or range, or of the operation that each begins with.
+    """Units of the same kind, in order of time. `name`: of a step or range, or of the first operation of each unit.
 
-    `device` and `process`: whose operations repeat; both None of ranges, which are the host's. `starts`: ns, shape (units,).
-    `regular`: of all but the last unit, whether it holds as many operations as most do; shape (units - 1,). `share`: the
-    part of the trace's time that regular units take. `names`: of operations that come once in each unit, at most MOST_NAMES.
+    `device`, `process`: of the repeating operations; both None for ranges, which are on the host. `starts`: ns, shape
+    (units,). `regular`: for all but the last unit, whether it has as many operations as most units; shape (units - 1,).
+    `share`: of the trace's time in regular units. `names`: of operations that occur once in each unit, at most MOST_NAMES.
     """
 
     name: str
@@ -148,7 +148,7 @@ def parts_of(trace: Trace, units: Units) -> dict[str, Times]:
 
 
 def operations_of(trace: Trace, units: Units) -> int:
-    """How many operations of its GPU, or of all, most units hold."""
+    """The number of operations of its GPU, or of all GPUs, in most units."""
     starts = trace.lanes.starts[trace.lanes.rows(units.operations)]
     return int(np.median(np.diff(np.searchsorted(starts, units.starts))[units.regular]))
 
@@ -179,7 +179,7 @@ def _sequences(trace: Trace, process: int | None, device: int | None) -> list[Un
         first = places[np.append(True, np.diff(places) > 1)]
         if every.share >= COVERED or len(first) < REPEATED:
             return every
-        # What is launched several times in succession begins a unit once.
+        # An operation launched several times in a row begins only one unit.
         return max(every, between(name, first, span), key=lambda units: units.share)
 
     def between(name: str, places: NDArray[np.int64], span: float) -> Units:

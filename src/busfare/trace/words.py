@@ -82,7 +82,7 @@ def plain_name(name: pl.Expr) -> pl.Expr:
 
 
 def function_name(name: str) -> str:
-    """A function's name without parameters, return type and spaces; lambdas are spelled as CUPTI spells them."""
+    """The name of a function without parameters, return type and spaces; lambdas in CUPTI's spelling."""
     name, depth = name.strip(), 0
     if name.endswith(")"):
         for place in range(len(name) - 1, 0, -1):

@@ -23,8 +23,8 @@ TABLES = ("operations", "calls", "events", "markers", "devices", "streams", "lau
 
 
 def export(trace: Trace, to: str, output: Path) -> None:
-    """Writes `trace` to `output`: a directory of one Parquet or CSV file a table, or one JSON file for ui.perfetto.dev.
-    Its omissions are in words.
+    """Writes `trace` to `output`: a directory with one Parquet or CSV file per table, or one JSON file for ui.perfetto.dev.
+    Omissions are written as sentences.
 
     Raises InputError for an unknown format, or if `output` cannot be written.
     """

@@ -251,7 +251,7 @@ def test_tokens_say_from_where_streaming_pays() -> None:
     assert first.cpu_seconds is not None
     assert first.streamed_seconds > first.cpu_seconds
     shown = page(offload_document(answer))
-    assert "From 12 tokens per pass, streaming is faster than the CPU." in shown
+    assert "From 12 tokens per pass on, streaming is faster than the CPU." in shown
 
 
 def test_a_page_shows_a_network_of_which_nothing_is_streamed() -> None:

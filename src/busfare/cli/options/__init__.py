@@ -128,7 +128,7 @@ class Command(click.Command):
             body = getattr(import_module(f"busfare.cli.{module}"), self.body.partition(".")[2])
         finally:
             if ours:
-                del os.environ[BLAS_THREADS]  # programs that are started from here are not to hear of it
+                del os.environ[BLAS_THREADS]  # not for programs started from here
         outputs = {str(p.name): p.type for p in self.params if isinstance(p.type, Output)}
         read = [path for name, value in values.items() if name not in outputs for path in _paths(value)]
         options = {str(p.name): p.opts[0] for p in self.params if isinstance(p, click.Option)}
@@ -143,7 +143,9 @@ class Command(click.Command):
                     import_module("busfare.cli.output").keep_apart(output, kind.folder, read)
                     taken = written.setdefault(os.path.realpath(output), name)
                     if taken != name and not output.is_relative_to("/dev"):
-                        raise InputError(f"{output}: `{taken}` and `{name}` name the same file; name two")
+                        raise InputError(
+                            f"{output}: `{taken}` and `{name}` name the same file; give two different files"
+                        )
             return ctx.invoke(body, **values)
         except InputError as error:
             spelled = re.sub("`([a-z0-9_]+)`", lambda name: options.get(name[1], name[0]), str(error))
@@ -162,10 +164,10 @@ def _paths(value: Any) -> Iterator[Path]:
 
 
 def _keep_apart_from_stdout(files: Iterable[Path], what: str) -> None:
-    """Raises InputError where standard output goes into a file that is read, as `>> TRACE` does, or also written."""
+    """Raises InputError if standard output goes to an input file, as with `>> TRACE`, or to another output."""
     with suppress(OSError):  # closed
         stdout = os.fstat(1)
         for file in files if stat.S_ISREG(stdout.st_mode) else ():
             with suppress(OSError, ValueError):
                 if os.path.samestat(file.stat(), stdout):
-                    raise InputError(f"{file}: standard output goes into {what}; name another place")
+                    raise InputError(f"{file}: standard output goes to {what}; name another place")

@@ -1,5 +1,5 @@
-"""The options of commands that measure this machine: probe, record, bench. `bench ft|mg` hand theirs to the runner of
-`hybrid/`, a project that needs nothing of this.
+"""The options of commands that measure this machine: probe, record, bench. `bench ft|mg` pass theirs to the runner of
+`hybrid/`, an independent project.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ probe = Command(
     option("--quick", "13 seconds per GPU instead of 40.", is_flag=True),
     option(
         "--only PART",
-        "Measure one part: copies, kernels (what they reach), or collectives (NCCL's, among all GPUs).",
+        "Measure one part: copies, kernels (peak rates), or collectives (NCCL, among all GPUs).",
     ),
     option("--collectives", "Also measure NCCL operations among all GPUs: 30 seconds.", is_flag=True),
     option("--virtual NODE", "Simulate a node instead of measuring one."),

@@ -1,4 +1,4 @@
-"""The options of commands that ask about nodes and plans, with no trace or little of one: price, plan, nodes."""
+"""The options of commands about nodes and plans: price, plan, nodes."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ SIBLINGS = (
 
 
 class WithDefault(click.Group):
-    """What names no command of the group is for its first one."""
+    """A group that passes arguments without a command name to its first command."""
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        completed = extra.get("resilient_parsing") and not args  # a shell asks how it goes on
+        completed = extra.get("resilient_parsing") and not args  # a shell asks for completions
         if completed or {*args[:1]} & {*self.commands, *(("-h", "--help") if self.params else ())}:
             return super().make_context(info_name, args, parent, **extra)
         near = get_close_matches(args[0], self.commands, 1) if args and self.name == "plan" else []
@@ -102,11 +102,11 @@ offload = Command(
     option("--only-experts", "With --model: stream only the experts of a mixture.", is_flag=True),
     option(
         "--cached-experts N",
-        "Experts per streamed layer that stay in GPU memory. Default: --hit-rate of them, or 0.",
+        "Experts per streamed layer that stay in GPU memory. Default: from --hit-rate, or 0.",
     ),
     option(
         "--hit-rate SHARE",
-        "Share of needed experts that are on the GPU: 0.9. Default: --cached-experts of all.",
+        "Share of needed experts that are in GPU memory: 0.9. Default: from --cached-experts.",
     ),
     option("--cpu-bandwidth SIZE", "With --model: CPU memory bandwidth per second: 80GB."),
     option("--cpu-flops N", "With --model: CPU operations per second: 1.5T."),

@@ -49,13 +49,13 @@ LEAST_S = 1e-12
 
 @dataclass
 class Evidence:
-    """What is known of distinct kernels, a row each; columns that are not there, and NaN, are not known.
+    """Distinct kernels, one per row; missing columns and NaN are unknown.
 
-    `kinds`, `pipelines`: by name (`busfare.cost.kernels.classes`). Columns: `flops` and `bytes` of the algorithm, by shapes;
-    `dram_bytes`, of which `written_bytes`, and `l2_bytes` (that L2 was asked for) as counted; `allocated_bytes`: of the
-    memory that the program has there; `user_code`: 1 where words of the name are all that tells its class; `blocks`,
-    `threads` of a block, `registers`, `shared_bytes`; `in_graph`: 1 where a graph launched it; `batch`, `m`, `n`, `k` and
-    `element_bytes` of a product of matrices.
+    `kinds`, `pipelines`: by name (`busfare.cost.kernels.classes`). Columns: `flops` and `bytes` of the algorithm, from
+    shapes; `dram_bytes`, of which `written_bytes`, and `l2_bytes` (requested from L2), from counters; `allocated_bytes`: GPU
+    memory of the program at that time; `user_code`: 1 if only words of the name give its class; `blocks`, `threads` per
+    block, `registers`, `shared_bytes`; `in_graph`: 1 if launched by a graph; `batch`, `m`, `n`, `k` and `element_bytes` of a
+    matrix product.
     """
 
     kinds: list[str]
@@ -318,7 +318,7 @@ def _products(evidence: Evidence, here: Limits, there: Limits) -> tuple[FloatArr
 
 
 def tensor_products(evidence: Evidence, here: Limits, there: Limits) -> NDArray[np.bool_]:
-    """Which are products of matrices of known sides on tensor cores that both GPUs have; shape (distinct kernels,)."""
+    """Which kernels are matrix products of known size on tensor cores that both GPUs have; shape (distinct kernels,)."""
     shared = [name for name in here.peaks.keys() & there.peaks.keys() if name.endswith("_tensor")]
     on_tensor = np.isin(np.array(evidence.pipelines, object), shared) & np.isin(evidence.kinds, ["gemm"])
     return np.asarray(on_tensor & np.isfinite(evidence["m"]) & ~np.isfinite(evidence["dram_bytes"]))

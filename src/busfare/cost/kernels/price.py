@@ -26,9 +26,9 @@ COUNTED = ("dram_read_bytes", "dram_write_bytes", "l2_bytes")
 SIDES = tuple(SHAPE)
 #: Bounds whose ranges are those of held-out kernels.
 RANGED = ("memory", "compute", "counted", "allocated")
-#: Generations with HBM [NVIDIA's white papers of P100, V100, A100, H100, B200 and B300].
+#: Generations with HBM [NVIDIA's white papers on P100, V100, A100, H100, B200 and B300].
 HBM = {"6.0", "7.0", "8.0", "9.0", "10.0", "10.3"}
-#: The rung of prices between makers: nobody measured kernels on GPUs of both. Only lows and highs are then predictions.
+#: The rung of predictions between vendors: no kernels were measured on GPUs of both. Only the two bounds are predictions.
 NOT_VALIDATED = "not validated"
 _CARRIES = re.compile(COMMUNICATION)
 #: Classes whose bytes, where somebody gives them, are counted ones: nothing says that each is moved once.
@@ -229,7 +229,7 @@ def _evidence(described: pl.DataFrame) -> Evidence:
 
 
 def product_model(here: Limits, there: Limits) -> str:
-    """The model of `ranges.toml` of products on tensor cores: GPUs without HBM differ more in how long they keep a clock."""
+    """The model in `ranges.toml` for products on tensor cores; clocks of GPUs without HBM vary more."""
     generations = {here.generation, there.generation}
     return "product" if len(generations) == 1 or generations <= HBM else "product-without-hbm"
 
@@ -242,11 +242,11 @@ def ranges(
     evidence: Evidence,
     of: NDArray[np.intp] | slice = slice(None),
 ) -> tuple[FloatArray, FloatArray]:
-    """The lows and highs of moved times, NaN where nothing is predicted; shape (kernels,). `of`: their rows of `evidence`.
+    """The ends of the ranges of moved times, NaN without a prediction; shape (kernels,). `of`: their rows of `evidence`.
 
-    Of kernels without evidence, between makers, and of bounds without held-out data: from the one ratio to the other, and
-    beyond them what two runs differ by. Multiprocessors of different makers do not compare: their peaks do; bytes are moved
-    no faster than the memory can.
+    For kernels without evidence, between vendors, and for bounds without held-out data, the range spans both ratios plus the
+    variation between two runs. Between vendors, peak rates are compared instead of multiprocessors, and no kernel moves
+    bytes faster than the memory.
     """
     seconds, moved_bytes = moved.seconds, evidence["bytes"][of]
     work, floor = split(recorded, np.zeros(len(recorded)), here, there)

@@ -79,12 +79,12 @@ def batched(work: Work) -> Program:
 
 
 def streams(work: Work, count: int, strategy: str = "streams", share: Sequence[int] | None = None) -> Program:
-    """`count` chunks, one a stream, breadth first: all copies in, all kernels, all copies out [W14 §VII]; as a `graph`; or
+    """`count` chunks, one per stream, breadth first: all copies in, all kernels, all copies out [W14 §VII]; as a `graph`; or
     with kernels that write their results to mapped host memory (`hybrid`).
 
-    Where kernels read other chunks, all copies in go through one stream: a GPU takes those of many streams in an
-    order of its own, and a kernel would wait for a copy that is among the last. With `share`, only the kernels of
-    those chunks are run, and only what they read is copied: one GPU's share.
+    If kernels read other chunks, all copies in use one stream, because a GPU may reorder copies of several streams, and a
+    kernel would wait for one of the last. With `share`, only the kernels of those chunks run, and only their inputs are
+    copied: the share of one GPU.
     """
     cut, in_order = work.cut(count), bool(work.kernel.reaches) and count > 1
     chosen = list(range(count)) if share is None else list(share)

@@ -40,9 +40,9 @@ _TRAFFIC_BYTES, _TRAFFIC_START_S = 1 << 25, 5e-4
 
 
 class Ends:
-    """Where a case's data come from and go to: addresses, the target's kind of memory and GPU, and the bytes from one
-    chunk or row to the next. And what issues their copies: `copy` of one chunk, the `train` of all behind each other in the
-    first of the streams, and the `lead_in`, a short one of the same direction.
+    """Source and destination of a case: addresses, memory kind and GPU of the destination, and the bytes from one chunk or
+    row to the next. Functions that issue copies: `copy` for one chunk, `train` for all in a row in the first stream, and
+    `lead_in` for a short copy of the same direction.
     """
 
     def __init__(self, case: Case, board: Board, peer: Board | None = None) -> None:

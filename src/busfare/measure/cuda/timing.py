@@ -60,10 +60,10 @@ def in_order(board: Board, steps: Sequence[Step]) -> Issue:
 class Timed:
     """Work of some streams of one GPU.
 
-    Where the first stream leads (there is one alone, or the others wait for what is in it), it is held itself, and a
-    short copy, the lead-in, goes before the clock starts: the copy engine then holds the stream, and the way from the
-    blocking kernel to it is not in the time. Otherwise all streams wait for one event. `opposing` is work of one more
-    stream, which begins at the same time and must outlast the measured work.
+    If the first stream leads (it is the only one, or the others wait for its work), the blocking kernel holds it, and a
+    short copy, the lead-in, runs before the clock starts. The copy engine then serves that stream, and the switch from the
+    blocking kernel is not timed. Otherwise, all streams wait for one event. `opposing`: work of one more stream, which
+    begins at the same time and must outlast the measured work.
     """
 
     def __init__(
@@ -105,7 +105,9 @@ class Timed:
             cuda.synchronise(stream)
 
     def ends_s(self) -> tuple[float, ...]:
-        """Seconds from the start to each stream's end, once done. Raises UnavailableError where `opposing` ended first."""
+        """Seconds from the start to the end of each stream, after all end. Raises UnavailableError if `opposing` ended
+        first.
+        """
         ends = tuple(cuda.seconds(self._start, end) for end in self._ends)
         if self._opposing and cuda.seconds(self._start, self._last) < max(ends):
             raise UnavailableError("the opposite direction ended first because it is far faster")

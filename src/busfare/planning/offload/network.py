@@ -112,11 +112,11 @@ def _rows(layer: Layer, tokens: float) -> float:
 
 @dataclass(frozen=True)
 class Network:
-    """`model` in numbers of `type`, on a node: `batch` sequences with `context` tokens each in their caches.
+    """`model` with weights of `type`, on a node: `batch` sequences with `context` tokens each in their caches.
 
-    `only_experts`: of layers with experts those alone are brought, and only the ones that the tokens touch and that are not
-    among the `cached_experts` of each layer: `hit_rate` is the share of those touched that is there, by default the uniform
-    one. Rates of the processor in bytes/s and 1/s.
+    `only_experts`: of layers with experts, only experts are copied: those that the tokens touch and that are not among the
+    `cached_experts` of each layer. `hit_rate`: the share of touched experts that are cached; by default, for uniform
+    routing. Rates of the CPU in bytes/s and 1/s.
     """
 
     model: Model
@@ -343,6 +343,6 @@ def network_of(question: Offload, node: Node) -> Network:
         )
     fields = {name: getattr(question, name) for name in OF_MODEL}
     if question.hit_rate is not None and not question.cached_experts:
-        # The cache of which uniform routing finds that share.
+        # The cache size at which uniform routing has that hit rate.
         fields["cached_experts"] = math.ceil(question.hit_rate * experts)
     return Network(model, node=node, **fields)

@@ -1,16 +1,16 @@
-"""What a process pays once: how much longer its first calls take than their work and later calls of their kind.
+"""One-time costs of a process: how much longer its first calls take than their work and later calls of their kind.
 
 A first call creates the context, loads a module, sets up a kernel or allocates staging buffers. No change to copies or
 kernels removes that time. The rule uses the structure of the run, no fitted limit:
 
 - A *kind* is the name of a call with what it launches: the kernel, or the direction of the copy, and the device.
-- *Before its work* is the time from a call's beginning to its first operation, or to its return where it launches nothing.
-  The time in which the GPU works is subtracted where the call waits for the GPU.
-- The first call of a kind starts something up if that time is longer than in every later call, and far out among them: above
-  the third quartile by three interquartile ranges [Tukey 1977, Exploratory Data Analysis]. Its start-up is the part above
-  their median and, of a blocking copy, above the copy's own time. Later calls are those of the same name; if all calls of
-  the name are first ones, those of any name. Such a call that launches nothing starts something up only until the first
-  kernel of its process has ended, since it may just be large, or where it names code, streams or events, which have no size.
+- *Before its work* is the time from the start of a call to its first operation, or to its return if it launches nothing.
+  If the call waits for the GPU, the time in which the GPU works is subtracted.
+- The first call of a kind contains start-up if that time exceeds every later call and is an outlier among them: more than
+  three interquartile ranges above the third quartile [Tukey 1977, Exploratory Data Analysis]. Its start-up is the part above
+  their median and, for a blocking copy, above the time of the copy. Later calls have the same name; if all calls of
+  the name are first ones, they have any name. A call that launches nothing may just be large: it contains start-up only
+  before the first kernel of its process has ended, or if it names code, streams or events, which have no size.
 - Calls that load code or create contexts are start-up as a whole, whenever they are made.
 """
 
@@ -96,8 +96,8 @@ def startup(host: HostCalls, work: DeviceWork, wait: NDArray[np.uint8]) -> Times
 def _references(
     name: NDArray[np.uint32], before: Times, later: Mask, rows: NDArray[np.int64]
 ) -> tuple[FloatArray, FloatArray]:
-    """The median time of the `later` calls of each name, and what is far out among them; of names without, of any: for each
-    of the calls `rows`, shape (rows,).
+    """For each of the calls `rows`, shape (rows,): the median time of `later` calls of the same name, and the limit for
+    outliers among them; of later calls of any name if the name has none.
     """
     usual, fence = np.zeros((2, int(name.max()) + 1))
     for number in np.unique(name[rows]):
@@ -111,8 +111,8 @@ def _references(
 def _before_work(
     work: DeviceWork, starts: Times, ends: Times, wait: NDArray[np.uint8]
 ) -> tuple[Rows, NDArray[np.int64], Times, Times]:
-    """The calls that launch operations, and the first operation of each; and of each call, from `starts` to `ends`, how long
-    it lasts before that, and what its operations take if it waits for them; ns, shape (calls,).
+    """The calls that launch operations, and the first operation of each. For each call from `starts` to `ends`: the time
+    before that operation, and the time of its operations if it waits for them; ns, shape (calls,).
     """
     operations = work.operations
     begun, done = (operations[name].to_numpy() for name in ("start_ns", "end_ns"))

@@ -98,9 +98,9 @@ def _pairs(calls: pl.DataFrame, operations: pl.DataFrame) -> Columns:
     kind[awaiting], kind[records], kind[caller] = AWAITS, RECORDS, LAUNCHES
     rows = np.flatnonzero(kind != NONE)
     kind = kind[rows]
-    # Of calls that launch nothing, these are operation 0, which is not looked at.
+    # For calls that launch nothing, these are 0 and unused.
     first, last = np.zeros((2, calls.height), np.int32)
-    first[caller[::-1]], last[caller] = launched[::-1], launched  # what is written last stays
+    first[caller[::-1]], last[caller] = launched[::-1], launched  # the last write wins
     first, last = first[rows], last[rows]
     columns: Columns = {
         "row": rows.astype(np.int32, copy=False),
@@ -118,7 +118,7 @@ def _pairs(calls: pl.DataFrame, operations: pl.DataFrame) -> Columns:
 
 
 def _with_first(rows: pl.DataFrame, lookup: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
-    """`rows` with the columns of the first row of `lookup` that is alike in `keys`, null without one."""
+    """`rows` with the columns of the first row of `lookup` with equal `keys`, or null."""
     first = lookup.unique(keys, keep="first", maintain_order=True)
     return rows.join(first, on=keys, how="left", nulls_equal=True, maintain_order="left")
 

@@ -66,7 +66,7 @@ def outermost(calls: pl.DataFrame) -> HostCalls:
     if not outer.all():
         rows = np.flatnonzero(outer)
         spans = spans.with_columns(number=pl.when(outer).then(pl.Series(np.cumsum(outer) - 1)))
-        # An inner call's outer one is the last before it that is one.
+        # The outer call of an inner call is the last outer call before it.
         call = spans.select(pl.col("number").forward_fill().over("thread").cast(pl.Int32)).to_series()
         # What each waits for is taken from its first inner call that waits, where it does not itself.
         words = Words(ordered)
@@ -354,7 +354,7 @@ def _at_once(starts: Times, ends: Times) -> int:
     lasting = ends - OFF_NS > starts
     if (starts[lasting][1:] >= ends[lasting][:-1] - OFF_NS).all():
         return 1
-    # What takes no time is there all the same, beside what runs around it. At the same time ends come first.
+    # Rows of zero duration count, next to what runs around them. At equal times, ends come first.
     ended = np.searchsorted(np.sort(np.maximum(ends, starts + 1)), starts, side="right")
     return int((np.arange(1, len(starts) + 1) - ended).max())
 
@@ -364,7 +364,7 @@ def most_load(starts: Times, ends: Times, rate: FloatArray | float = 1.0) -> Flo
     count = len(starts)
     if count == 0:
         return np.zeros(0)
-    # At the same time ends come first. Two parts that are in order are merged.
+    # At equal times, ends come first. Two sorted parts are merged.
     order = np.argsort(np.concatenate([ends, starts]), kind="stable")
     load = np.cumsum(np.outer([-1, 1], np.broadcast_to(rate, count)).ravel()[order])
     place = np.empty(len(order), np.int64)

@@ -70,7 +70,7 @@ def on_node(node: Node) -> Change:
         kept, moved = timeline.columns["operation_duration"], timeline.among("kind", "copy", "migration")
         model = cost.model(setting.model, recorded_on=setting.recorded_on)
         priced = model.seconds(with_times(timeline), node) * 1e9
-        duration = np.where(moved & np.isfinite(priced), priced, kept)  # without a price its own time
+        duration = np.where(moved & np.isfinite(priced), priced, kept)  # without a price, the recorded time
         changed = with_durations(timeline, kernels_held(timeline, duration))
         changed = replace(changed, node=node, links=shared_links(timeline.operations, node))
         return applied(timeline, changed, moved, statement("assumes.host-kept"))
@@ -138,15 +138,15 @@ def host_times(timeline: Timeline, setting: Setting, factor: float, measured: bo
 
 
 def nanoseconds_of_kernels(times: FloatArray, prices: KernelPrices, seconds: FloatArray) -> FloatArray:
-    """The times of all operations with those of kernels as in `seconds`, where they are known. Shape (operations,)."""
+    """The times of all operations, with kernel times from `seconds` where known; shape (operations,)."""
     changed = times.astype(np.float64)
     changed[prices.rows] = np.where(np.isfinite(seconds), seconds * 1e9, changed[prices.rows])
     return changed
 
 
 def host_ratio(old: Node, new: Node, as_measured: bool = False) -> float | None:
-    """Host seconds on `new` over those on `old`: the geometric mean of those of HOST_CALLS that both nodes measured; None
-    without any. Of a quick probe counts what is beyond the difference of two machines of a kind, unless `as_measured`.
+    """Host seconds on `new` over those on `old`: the geometric mean of the HOST_CALLS that both nodes measured, or None. Of
+    a quick probe, only the part beyond the difference of two machines of a kind counts, unless `as_measured`.
     """
     costs = [(old.call_cost(name), new.call_cost(name)) for name in HOST_CALLS]
     ratios = [
@@ -161,7 +161,7 @@ def host_ratio(old: Node, new: Node, as_measured: bool = False) -> float | None:
 
 
 def host_doubt(old: Node, new: Node) -> float:
-    """How many times as long again a quick probe says that the host takes, beyond `host_ratio`; 1 for full probes."""
+    """The factor beyond `host_ratio` by which a quick probe says the host is slower; 1 for full probes."""
     measured, counted = host_ratio(old, new, as_measured=True), host_ratio(old, new)
     return measured / counted if measured and counted else 1.0
 

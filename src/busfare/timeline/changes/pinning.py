@@ -1,6 +1,4 @@
-"""What pinning takes the host besides the copies: to pin memory that is copied once, as no later copy makes up for that; and
-what a loader's thread could take over.
-"""
+"""Host costs of pinning besides copies: pinning memory that is copied only once, and work of a DataLoader thread."""
 
 from __future__ import annotations
 
@@ -18,12 +16,12 @@ from busfare.trace import Trace
 __all__ = ["Pinning", "loading_seconds", "pinning_of"]
 
 NS = 1e-9
-#: What PyTorch calls the fetching of a batch from worker processes.
+#: PyTorch's range for fetching a batch from worker processes.
 LOADER = r"^enumerate\(DataLoader\)#_MultiProcessingDataLoaderIter"
 
 
 class Pinning(NamedTuple):
-    """Pinning so many bytes, s: measured on the node, or between the lowest and the highest published rate."""
+    """The time to pin these bytes, s: measured on the node, or between the lowest and the highest published rate."""
 
     bytes: int
     seconds: float
@@ -39,12 +37,12 @@ class Pinning(NamedTuple):
         return cls(bytes_, bytes_ / (rates.low * rates.high) ** 0.5, bytes_ / rates.high, bytes_ / rates.low)
 
     def stated(self) -> Words:
-        """That it counts in the run, as an assumption."""
+        """The assumption that the run includes this time."""
         figures = {"bytes": self.bytes, "low_seconds": self.low, "high_seconds": self.high}
         return statement("assumes.pinning-counted", **figures)
 
     def before_calls(self, timeline: Timeline, pinned: Mask) -> Timeline:
-        """The run in which the call of each copy `pinned`, shape (operations,), pins its bytes first."""
+        """The run in which the call of each copy in `pinned`, shape (operations,), first pins its bytes."""
         columns, rows = timeline.columns, np.flatnonzero(pinned)
         share = timeline.sizes[rows] / max(1, self.bytes)
         gap = columns["call_gap"].astype(np.float64)
@@ -53,9 +51,7 @@ class Pinning(NamedTuple):
 
 
 def pinning_of(copies: pl.DataFrame, node: Node | None) -> Pinning | None:
-    """Of the host ranges of `copies`, where each of them is copied once; None where one is copied again, or their addresses
-    were not recorded.
-    """
+    """For the host ranges of `copies`, if each is copied only once; None otherwise, or without recorded addresses."""
     if copies.is_empty() or "source_address" not in copies.columns:
         return None
     host = pl.when(pl.col("direction") == "h2d").then("source_address").otherwise("destination_address")
@@ -69,8 +65,8 @@ def pinning_of(copies: pl.DataFrame, node: Node | None) -> Pinning | None:
 
 
 def loading_seconds(trace: Trace) -> float:
-    """What it took the program to fetch batches from the worker processes of PyTorch's DataLoader, where it did not wait for
-    one: with `pin_memory=True` a thread of the loader does what it can of this. Longer fetches count as the median one.
+    """The time to fetch batches from worker processes of PyTorch's DataLoader, without waiting for one: with
+    `pin_memory=True`, a thread of the loader takes over part of it. Longer fetches count as the median.
     """
     ranges = trace.markers.filter(pl.col("name").cast(pl.String).str.contains(LOADER)).drop_nulls("end_ns")
     took = (ranges["end_ns"] - ranges["start_ns"]).to_numpy() * NS

@@ -19,9 +19,9 @@ from busfare.trace.readers.tables import SqliteTables
 
 @dataclass(frozen=True)
 class Source:
-    """A trace to be read: a file or a directory, and of an SQLite file the open `database`.
+    """A trace to read: a file or a directory, with the open `database` of an SQLite file.
 
-    `launches`, `activity`: the trace gets its table of this name.
+    `launches`, `activity`: whether the trace gets the table of this name.
     """
 
     path: Path
@@ -78,7 +78,7 @@ class Format:
     #: Makes of a file of this format, whose content lies at the second path, the SQLite file that is read in its place.
     export: Callable[[Path, Path], Path] | None = None
     record_again: RecordAgain = RecordAgain()
-    #: The sentences of omissions that the readers of its package alone note, by their keys.
+    #: Sentences of omissions that only the readers of this package note, by key.
     sentences: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -95,5 +95,5 @@ def record_again(name: str) -> RecordAgain:
 
 
 def sentence_of_reader(key: str) -> str:
-    """The sentence of an omission that a single reader notes. Raises KeyError where none has it."""
+    """The sentence of an omission that only one reader notes. Raises KeyError without one."""
     return ChainMap(*(dict(format.sentences) for format in formats()))[key]

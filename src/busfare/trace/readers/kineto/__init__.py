@@ -34,12 +34,10 @@ CATEGORIES = re.compile(rb'"cat":\s*"(?:cpu_op|Operator|python_function|cpu_inst
 
 
 def read(path: Path, launches: bool = False, activity: bool = False) -> Trace:
-    """Reads a Kineto trace, with its launches and what its host threads did, or not.
+    """Reads a Kineto trace, optionally with launches and host activity.
 
-    Raises InputError if it holds no list of events, or another program's.
-
-    A file that ends in the middle, or is damaged from some point on, gives what it holds up to there, and an
-    omission.
+    If the file is truncated or damaged, reads up to that point and notes an omission. Raises InputError if it has no list of
+    events, or the list of another program.
     """
     omissions = Omissions()
     scanner = EventScanner(launches=launches or activity)
@@ -150,7 +148,7 @@ def _host(header: dict[str, bytes]) -> dict[str, str]:
     return {key: str(value) for key, value in values.items() if value}
 
 
-#: The sentences of omissions that this reader alone notes, by their keys.
+#: Sentences of omissions that only this reader notes, by key.
 SENTENCES = {
     "calls-left-out": "host calls that belong to neither CUDA nor HIP: skipped, because their waits are unknown",
     "damaged/json": "damaged JSON at byte {at} ({error}): the rest is skipped",

@@ -174,7 +174,7 @@ def _located(calls: pl.DataFrame, scanner: EventScanner) -> pl.DataFrame:
 
 
 def activity_of(scanner: EventScanner) -> pl.DataFrame:
-    """Rows of `activity`: operators and Python's functions."""
+    """Rows of `activity`: operators and Python functions."""
     operators = [signature[0].decode("utf-8", "replace").strip('"') for signature in scanner.signatures]
     functions = [sites.first_frame(name.decode("utf-8", "replace")) for name in scanner.function_names]
     spans = []

@@ -39,9 +39,7 @@ MOST_WARNINGS = 5
 
 
 def read(tables: TableSource, launches: bool = False, activity: bool = False) -> Trace:
-    """Reads an export, with its launches and what its host threads did, or not.
-
-    Raises InputError if a table that is there cannot be read."""
+    """Reads an export, optionally with launches and host activity. Raises InputError if it cannot read an existing table."""
     strings = tables.read(STRINGS, ints("id") | texts("value"))
     strings = strings.unique("id", keep="first", maintain_order=True).drop_nulls()
     omissions = Omissions()
@@ -314,7 +312,7 @@ AGAIN = RecordAgain(
     allocations="nsys --cuda-memory-usage=true",
     activity="`nsys profile --trace=cuda,nvtx,osrt --sample=process-tree`",
 )
-#: The sentences of omissions that this reader alone notes, by their keys.
+#: Sentences of omissions that only this reader notes, by key.
 SENTENCES = {
     "mpi-without-partners": "MPI calls without communicators, partners and bytes, as recorded by older versions of Nsight "
     "Systems: shown, but not matched across ranks; record with a newer version or with `busfare record`",

@@ -213,7 +213,7 @@ def _named(frames: pl.DataFrame, strings: pl.DataFrame) -> pl.DataFrame:
 
 
 def _innermost_of_program(frames: pl.DataFrame) -> pl.DataFrame:
-    """Of each chain its `id` and the `site` of its innermost frame that is the program's; of others no row."""
+    """The `id` of each chain and the `site` of its innermost frame in the program; no row for chains without one."""
     kinds = frames.select("symbol_text", "module_text").unique()
     kinds = kinds.with_columns(
         site=pl.Series([sites.of_native(*pair) for pair in kinds.rows()], dtype=pl.String)
@@ -227,7 +227,7 @@ def _innermost_of_program(frames: pl.DataFrame) -> pl.DataFrame:
 
 
 def activity_of(tables: TableSource, strings: pl.DataFrame) -> pl.DataFrame:
-    """Rows of `activity`: calls of the operating system; samples by the program's innermost frame, null where none is."""
+    """Rows of `activity`: system calls, and samples with the innermost frame of the program, or null."""
     called = tables.read(OS_CALLS, ints("start end globalTid nameId"))
     called = called.join(strings, left_on="nameId", right_on="id", how="inner").with_columns(
         kind=pl.lit("os-call")

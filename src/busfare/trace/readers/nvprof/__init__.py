@@ -148,7 +148,7 @@ def _devices(tables: TableSource, strings: pl.DataFrame, omissions: Omissions) -
     return conform(frame, DEVICES)
 
 
-#: The sentences of omissions that this reader alone notes, by their keys.
+#: Sentences of omissions that only this reader notes, by key.
 SENTENCES = {
     "links-unlike": "PCIe links recorded for only some GPUs, or of several kinds: they cannot be matched to GPUs",
     "unnamed-calls/numbers": "minor API calls recorded only by number: shown as numbers, assumed not to wait",

@@ -133,7 +133,7 @@ def _read(source: Source) -> Trace:
     return trace
 
 
-#: The sentences of omissions that this reader alone notes, by their keys.
+#: Sentences of omissions that only this reader notes, by key.
 SENTENCES = {
     "calls-lost": "{file}: calls that arrived faster than they could be recorded: these calls, or the addresses of their "
     "copies, are missing",

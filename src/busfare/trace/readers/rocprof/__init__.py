@@ -263,7 +263,7 @@ def _holds_csv(path: Path) -> bool:
 
 
 AGAIN = RecordAgain(gpu="`rocprofv3 --kernel-trace --memory-copy-trace --hip-trace`")
-#: The sentences of omissions that this reader alone notes, by their keys.
+#: Sentences of omissions that only this reader notes, by key.
 SENTENCES = {
     "barriers": "barrier packets in queues: skipped, because they do no work",
     "driver-events": "driver events (page faults, page migrations, queues): skipped",

@@ -322,7 +322,7 @@ def _whole(value: object) -> int | None:
 
 
 AGAIN = RecordAgain(gpu="`jax.profiler.trace` or `tf.profiler` with the GPU and CUPTI available")
-#: The sentences of omissions that this reader alone notes, by their keys.
+#: Sentences of omissions that only this reader notes, by key.
 SENTENCES = {
     "calls-named-by-work": "API calls recorded under the name of the work that they launch: shown under the name of the "
     "matching driver call",

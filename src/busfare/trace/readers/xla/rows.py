@@ -147,7 +147,7 @@ def _end(column: str) -> pl.Expr:
 
 
 def _side(single: str, paired: str, host: str, device: str) -> pl.Expr:
-    """The kind of memory at an end: as recorded for it (`paired`), or the only kind recorded (`single`), if it fits here."""
+    """The memory kind at one end: as recorded for this end (`paired`), or the only recorded kind (`single`) if it fits."""
     only, direction = pl.col(single), pl.col("direction")
     fits = ((direction == host) & only.is_in(OF_HOST)) | (
         direction.is_in([device, "d2d"]) & only.is_in(OF_DEVICE)
