@@ -15,7 +15,7 @@ from published import SHARED
 import busfare
 
 TRACES = SHARED / "data" / "traces"
-LARGEST = "The largest part of the run is "
+LARGEST = "The largest single item is "
 
 
 def main() -> None:

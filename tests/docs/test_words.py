@@ -170,7 +170,7 @@ def put_together() -> set[str]:
         "bound": BOUNDS,
         "limiter": ("cpu", "gpu", "mixed", "unexplained"),
         "change": re.findall(r'\btitled(?:\(|, )"([\w-]+)"', source("timeline")),
-        "kind": (*KINDS_OF.values(), *get_args(OwnerKind)),
+        "kind": ("unexplained-before", *KINDS_OF.values(), *get_args(OwnerKind)),
         "outcome": ("same", "faster", "slower"),
         "comparable": ("programs", "runs", "units", "unknown"),
         "dominant": ("h2d", "d2h", "kernel"),

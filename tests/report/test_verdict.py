@@ -53,7 +53,7 @@ def test_cpu_time_belongs_to_the_range_around_it() -> None:
         "range",
         "tokenize",
     )
-    assert "The largest part of the run is CPU time in the range `tokenize`" in sentences
+    assert "The largest single item is CPU time in the range `tokenize`" in sentences
     assert report.verdict.gpu_busy_share == pytest.approx(100 / 861)
 
 
@@ -78,6 +78,6 @@ def test_a_gpu_bound_run_names_its_kernel_and_counts_its_transfers() -> None:
     )
     report, sentences = verdict(run(*rows))
     assert "The GPU is busy for 99 % of the run (901 µs)." in sentences
-    assert "The largest part of the run is the kernel `gemm<float>`" in sentences
+    assert "The largest single item is the kernel `gemm<float>`" in sentences
     assert "Transfers move 1.05 MB in 50 µs. No kernel overlaps them: kernels share stream 7." in sentences
     assert report.critical_path and sum(part.share for part in report.critical_path) == pytest.approx(1)

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 from msgspec import Struct
 
-from busfare.statements import Words, sentences, statement
+from busfare.statements import Figure, Words, sentences, statement
 from busfare.timeline import Decided, PathPart, Timeline
 from busfare.timeline.engine import IN_CALLS, PART_NAMES, START_UP, UNEXPLAINED
 from busfare.trace import Trace
@@ -24,7 +24,7 @@ BETWEEN_CALLS = "CPU time between API calls"
 STEP = r"^ProfilerStep#"
 NS = 1e-9
 #: The verdict names at most this many owners and parts, and small ones only from this share of the run on.
-MOST_OWNERS, WORTH_SAYING = 3, 0.05
+MOST_PARTS, WORTH_SAYING = 4, 0.05
 #: From this exposed share on, transfers count as not overlapped; the verdict says why from this share of the run on.
 NO_OVERLAP, LEAST_EXPOSED = 0.9, 0.02
 #: Parts whose name is more informative than the kind of their owner.
@@ -72,13 +72,12 @@ def verdict(trace: Trace, totals: Totals, path: list[PathOwner] | None) -> Verdi
     elif busy:
         text = [statement("verdict.busy-gpus", count=len(busy), low=min(busy), high=max(busy), seconds=run)]
     owned = sorted((part for part in path or () if part.owner), key=_owned_seconds, reverse=True)
-    text += [_largest(trace, part) for part in owned[:1]]
-    following = [part for part in owned[1:MOST_OWNERS] if _owned_seconds(part) >= WORTH_SAYING * run]
-    if following:
-        text.append(statement("verdict.next", count=len(following), owners=tuple(map(_share_of, following))))
-    elif shown := [part for part in path or () if part.share >= WORTH_SAYING][:MOST_OWNERS]:
+    if shown := [part for part in path or () if part.share >= WORTH_SAYING][:MOST_PARTS]:
         parts = tuple(statement("verdict.part", part=part.part, share=part.share) for part in shown)
         text.append(statement("verdict.path", parts=parts))
+    text += [_largest(trace, part, run) for part in owned[:1]]
+    if len(owned) > 1 and _owned_seconds(owned[1]) >= WORTH_SAYING * run:
+        text.append(statement("verdict.next", **_owned(owned[1], run)))
     moved = totals.transfers
     if moved.count:
         exposed = moved.exposed_seconds
@@ -122,25 +121,25 @@ def _owned_seconds(part: PathOwner) -> float:
     return part.seconds * part.owner.share if part.owner else 0.0
 
 
-def _largest(trace: Trace, part: PathOwner) -> Words:
-    """The largest part of the run with its owner, and how to record activity that the trace lacks."""
+def _largest(trace: Trace, part: PathOwner, run: float) -> Words:
+    """The owner of most of the run, and how to record activity that the trace lacks."""
     assert part.owner
-    seconds, share = _owned_seconds(part), part.share * part.owner.share
-    what = statement("verdict.largest", owner=_described(part), seconds=seconds, share=share)
+    what = statement("verdict.largest", **_owned(part, run))
     hint = record_again(trace.format).activity if part.owner.kind == "gap" else ""
     return sentences(what, statement("verdict.record", how=hint) if hint else None)
 
 
-def _share_of(part: PathOwner) -> Words:
-    assert part.owner
-    share = part.share * part.owner.share
-    return statement("verdict.owner", owner=_described(part), seconds=_owned_seconds(part), share=share)
+def _owned(part: PathOwner, run: float) -> dict[str, Figure]:
+    seconds = _owned_seconds(part)
+    return {"owner": _described(part), "seconds": seconds, "share": seconds / run if run else 0.0}
 
 
 def _described(part: PathOwner) -> Words:
     """'start-up in `cudaMalloc`'."""
     assert part.owner
     kind = KINDS_OF.get(part.part, part.owner.kind)
+    if part.part == UNEXPLAINED and part.owner.kind != "call":
+        kind = "unexplained-before"
     return statement(f"owner.{kind}", name=part.owner.name)
 
 
@@ -182,7 +181,7 @@ def _owner(run: Timeline, part: str, steps: pl.DataFrame, whole: int) -> Owner |
     if part == BETWEEN_CALLS:
         return _of_gaps(run, steps)
     count, whose = run.operations.height, steps["whose"]
-    if part in (IN_CALLS, UNEXPLAINED) and count:  # an operation's time belongs to the call that launched it
+    if part == IN_CALLS and count:  # an operation's time belongs to the call that launched it
         row = whose.clip(0, count - 1)
         launching = pl.Series(run.columns["operation_call"])[row] + count
         launched = pl.Series(run.launched)[row] & (whose < count)
