@@ -24,7 +24,7 @@ BETWEEN_CALLS = "CPU time between API calls"
 STEP = r"^ProfilerStep#"
 NS = 1e-9
 #: The verdict names at most this many owners and parts, and small ones only from this share of the run on.
-MOST_OWNERS, WORTH_SAYING = 3, 0.05
+MOST_OWNERS, MOST_PARTS, WORTH_SAYING = 2, 3, 0.05
 #: From this exposed share on, transfers count as not overlapped; the verdict says why from this share of the run on.
 NO_OVERLAP, LEAST_EXPOSED = 0.9, 0.02
 #: Parts whose name is more informative than the kind of their owner.
@@ -76,7 +76,7 @@ def verdict(trace: Trace, totals: Totals, path: list[PathOwner] | None) -> Verdi
     following = [part for part in owned[1:MOST_OWNERS] if _owned_seconds(part) >= WORTH_SAYING * run]
     if following:
         text.append(statement("verdict.next", count=len(following), owners=tuple(map(_share_of, following))))
-    elif shown := [part for part in path or () if part.share >= WORTH_SAYING][:MOST_OWNERS]:
+    elif shown := [part for part in path or () if part.share >= WORTH_SAYING][:MOST_PARTS]:
         parts = tuple(statement("verdict.part", part=part.part, share=part.share) for part in shown)
         text.append(statement("verdict.path", parts=parts))
     moved = totals.transfers
