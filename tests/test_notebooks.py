@@ -14,7 +14,7 @@ PRINTED = {
     "first-report": (
         "saves 34 ms of 166 ms",
         "1.26 times as fast",
-        "12 copies of 231 MB, h2d pageable → device, now h2d pinned",
+        "12 copies (231 MB), from h2d pageable → device to h2d pinned",
     ),
     "choosing-a-node": ("recorded 17.05 ms",),
     "planning-overlap": ("three-streams with 256: 12.1 ms", "layers stay"),

@@ -24,7 +24,7 @@ BETWEEN_CALLS = "CPU time between API calls"
 STEP = r"^ProfilerStep#"
 NS = 1e-9
 #: The verdict names at most this many owners and parts, and small ones only from this share of the run on.
-MOST_PARTS, WORTH_SAYING = 4, 0.05
+MOST_PARTS, WORTH_SAYING = 3, 0.05
 #: From this exposed share on, transfers count as not overlapped; the verdict says why from this share of the run on.
 NO_OVERLAP, LEAST_EXPOSED = 0.9, 0.02
 #: Parts whose name is more informative than the kind of their owner.

@@ -26,7 +26,7 @@ __all__ = ["joined", "templates", "text", "worded"]
 
 Result = TypeVar("Result")
 #: The longest name in a sentence; longer ones are shortened.
-LONGEST_NAME = 60
+LONGEST_NAME = 48
 
 
 def _short(name: str) -> str:
