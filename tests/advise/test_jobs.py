@@ -88,7 +88,7 @@ def test_the_page_joins_the_ranks_where_they_meet(tmp_path: Path) -> None:
 
 
 def test_findings_about_meetings_light_up_what_they_are_about(tmp_path: Path) -> None:
-    write_ranks(tmp_path, [[1000.0] * 4, [1500.0] * 4])
+    write_ranks(tmp_path, [[1000.0] * 8, [1500.0] * 8])
     paths = sorted(tmp_path.iterdir())
     job = job_timeline([read(path) for path in paths], None, paths)
     together = run_job(paths, None, Report(), Noted()).communication()
@@ -97,7 +97,7 @@ def test_findings_about_meetings_light_up_what_they_are_about(tmp_path: Path) ->
     assert "straggling-rank" in drawn.marks
     bit = 1 << list(drawn.marks).index("straggling-rank")
     lit = {row.label: sum(mark & bit > 0 for mark in row.items["marks"].fill_null(0)) for row in drawn.rows}
-    assert {label: many for label, many in lit.items() if many} == {"rank 0 waits": 4}
+    assert {label: many for label, many in lit.items() if many} == {"rank 0 waits": 8}
 
 
 def test_findings_of_a_rank_light_up_its_operations_and_calls(tmp_path: Path) -> None:

@@ -89,11 +89,11 @@ def test_copies_know_their_addresses(everything: Path) -> None:
 
 def test_calls_and_what_they_wait_for(everything: Path) -> None:
     calls = reader.read(everything).calls
-    assert calls.select(pl.col("name").cast(pl.String), "waits_for", "stream").rows()[4:] == [
-        ("cuEventRecord", "none", None),
-        ("cuStreamWaitEvent", "none", None),
-        ("cuStreamSynchronize", "stream", 13),
-        ("cuCtxSynchronize", "device", None),
+    assert calls.select(pl.col("name").cast(pl.String), "waits_for", "context", "stream").rows()[4:] == [
+        ("cuEventRecord", "none", None, None),
+        ("cuStreamWaitEvent", "none", None, None),
+        ("cuStreamSynchronize", "stream", 1, 13),
+        ("cuCtxSynchronize", "device", 1, None),
     ]
     assert calls["thread"].n_unique() == 1 and calls["thread"][0] > 0
 

@@ -113,19 +113,24 @@ def test_a_call_that_waits_for_the_gpu_starts_nothing_up() -> None:
         ("cudaStreamCreate", 899.0, 899.0),
         ("cudaFuncSetAttribute", 899.0, 899.0),
         ("cudaMallocHost", 0.0, 0.0),
-        ("cudaFree", 0.0, 0.0),
+        ("cudaFree", 899.0, 0.0),
         ("cuLibraryLoadData", 900.0, 900.0),
         ("MPI_Barrier", 0.0, 0.0),
     ],
 )
 def test_what_is_called_once(name: str, before_us: float, behind_us: float) -> None:
-    """Among calls of 5 µs: it starts something up before the first kernel, unless it may just pin or free much; what loads
-    code always does.
-    """
+    """Among calls of 5 µs: it starts something up before the first kernel, unless it may pin much; loading always does."""
     for at_us, expected_us in ((0, before_us), (12_000, behind_us)):
         once = call(at_us, at_us + 900, name, "device" if name == "cudaFree" else "none")
         started = sum(microseconds(run(once, *launches("a", 1_000, 10))))
         assert started == pytest.approx(expected_us, abs=10), at_us
+
+
+@pytest.mark.parametrize("allocates", ["", "cudaMalloc", "cuMemCreate"])
+def test_a_free_frees_nothing_before_the_first_allocation(allocates: str) -> None:
+    rows = [call(0, 5, "cudaSetDevice"), *([call(10, 15, allocates)] if allocates else [])]
+    started = sum(microseconds(run(*rows, call(20, 920, "cudaFree", "device"), *launches("a", 1_000, 10))))
+    assert started == pytest.approx(0 if allocates else 895, abs=10)
 
 
 def test_a_single_allocation_among_copies_is_startup_before_they_ran() -> None:

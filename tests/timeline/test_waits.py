@@ -106,6 +106,30 @@ def test_threads_that_only_ask_keep_no_run_from_ending() -> None:
     assert "replay-pollers" not in omitted(works)
 
 
+@pytest.mark.parametrize("waits_for", ["device", "stream"])
+@pytest.mark.parametrize("first_waited", [0, 1])
+def test_a_wait_is_for_the_gpu_of_its_context(waits_for: str, first_waited: int) -> None:
+    """A thread gives GPU 0 work of 300 µs and GPU 1 of 200, in streams of one number, and waits for each GPU, five times."""
+    calls, kernels = [], []
+    for step in range(5):
+        at = 400.0 * step
+        for gpu, end in ((0, 300), (1, 200)):
+            place = {"device": gpu, "context": gpu + 1, "correlation": 2 * step + gpu}
+            kernels.append(kernel(at + 10, at + end, f"g{gpu}", **place))
+            calls.append(launched(at + 2 * gpu, place["correlation"]))
+        first_end, last_end = ((302, 304), (202, 302))[first_waited]
+        for gpu, begin, end in ((first_waited, 5, first_end), (1 - first_waited, first_end, last_end)):
+            named: dict[str, Any] = {"context": gpu + 1, "stream": COMPUTE if waits_for == "stream" else None}
+            calls.append(call(at + begin, at + end, "cudaSynchronize", waits_for, **named))
+    run = timeline(trace(*kernels, calls=calls))
+    names = run.operations["name"].cast(str).to_numpy()
+    duration = np.where(
+        names == "g0", run.columns["operation_duration"] // 10, run.columns["operation_duration"]
+    )
+    faster = play(run.with_columns(operation_duration=duration))
+    assert play(run).makespan_ns - faster.makespan_ns == pytest.approx(5 * 100_000, rel=0.05)
+
+
 HERE = Setting(load_node("pcie:3x16"))
 MIB = 1 << 20
 

@@ -257,11 +257,11 @@ def test_stream_and_event_syncs_say_what_a_call_waits_for(tmp_path: Path) -> Non
         sync("Context Sync", 41, 3, 4, stream=4294967295, tid=-1),
     ]
     trace = written(events, tmp_path)
-    assert trace.calls.select("waits_for", "stream", "event").rows() == [
-        ("stream", 13, None),
-        ("event", None, 5),
-        ("event", None, None),
-        ("device", None, None),
+    assert trace.calls.select("waits_for", "context", "stream", "event").rows() == [
+        ("stream", 1, 13, None),
+        ("event", 1, None, 5),
+        ("event", 1, None, None),
+        ("device", 1, None, None),
     ]
 
 

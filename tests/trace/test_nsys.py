@@ -162,6 +162,14 @@ def test_the_calls_name_decides_what_it_waits_for_and_not_sync_type(
     assert trace.events.is_empty()
 
 
+def test_a_synchronisation_names_the_context_that_it_waits_for(tmp_path: Path) -> None:
+    export = NsysExport()
+    for correlation, name in enumerate(("cudaDeviceSynchronize", "cudaStreamSynchronize", "cudaMemcpy"), 1):
+        export.call(f"{name}_v3020", 100 * correlation, 100 * correlation + 90, correlation)
+        export.wait(3, 100 * correlation, 100 * correlation + 80, correlation, contextId=correlation + 4)
+    assert written(export, tmp_path).calls["context"].to_list() == [5, 6, None]
+
+
 def test_the_call_identifies_a_stream_wait_whatever_its_sync_type(tmp_path: Path) -> None:
     export = NsysExport("2022")
     export.call("cudaEventRecord_v3020", 0, 5, 1)

@@ -130,10 +130,10 @@ def test_waits_say_what_stream_and_event_a_call_waits_for(tmp_path: Path) -> Non
     file.call(165, 40, 50, 3)
     file.wait(4, 41, 49, 3)
     trace = written(file, tmp_path)
-    assert trace.calls.select("waits_for", "stream", "event").rows() == [
-        ("stream", 13, None),
-        ("event", None, 5),
-        ("device", None, None),
+    assert trace.calls.select("waits_for", "context", "stream", "event").rows() == [
+        ("stream", 1, 13, None),
+        ("event", 1, None, 5),
+        ("device", 1, None, None),
     ]
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import polars as pl
 from msgspec import Struct
 
@@ -14,6 +15,8 @@ from busfare.jobs.matching import MESSAGES
 NS = 1e-9
 #: Whose work takes this much longer than the median's, and more than time stamps are off, is late.
 LATE, LATE_NS = 1.02, 5_000
+#: Level of significance: a rank like the others is late at so many collectives with less than this probability.
+LEVEL = 0.01
 
 
 class Straggler(Struct, kw_only=True):
@@ -49,7 +52,7 @@ def without_recording(members: pl.DataFrame, begun: Mapping[int, int]) -> pl.Dat
 def late_joints(members: pl.DataFrame) -> pl.DataFrame:
     """One row per collective of all `members` (messages have no median). `last`: the rank that arrived last because its CPU
     or GPU worked longer than that of the median rank, or null. `work`, `usual`: the work of both, ns. `waited`: waiting of
-    the others caused by the difference; `wait`: all their waiting, ns.
+    the others caused by the difference; `wait`: all their waiting, ns. `ranks`: list of the members.
     """
     members = members.filter(~pl.col("collective_kind").is_in(MESSAGES).fill_null(False))
     excess = {}
@@ -63,16 +66,16 @@ def late_joints(members: pl.DataFrame) -> pl.DataFrame:
     excesses = members.select("joint", **excess).unpivot(index="joint", value_name="of").unnest("of")
     last = excesses.filter(pl.col("more") > 0).sort("more", descending=True, maintain_order=True)
     last = last.unique("joint", keep="first", maintain_order=True).drop("variable")
-    waits = members.select("joint", "wait").join(last, on="joint", how="left")
+    waits = members.select("joint", "rank", "wait").join(last, on="joint", how="left")
     waited = pl.when(pl.col("last").is_not_null()).then(pl.min_horizontal("wait", "more")).sum()
     return waits.group_by("joint").agg(
-        pl.col("last", "work", "usual").first(), pl.col("wait").sum(), waited=waited
+        pl.col("last", "work", "usual").first(), pl.col("wait").sum(), waited=waited, ranks="rank"
     )
 
 
 def straggler(late: Sequence[pl.DataFrame]) -> Straggler | None:
-    """The rank whose own work causes more than half of all waiting, over all joints of `late_joints`; None if there is none,
-    for example if different ranks are last each time.
+    """The rank whose own work causes more than half of all waiting, over all joints of `late_joints`, and which is last
+    significantly more often than chance; None if there is none, for example if different ranks are last each time.
     """
     joints = pl.concat(late)
     ranks = joints.drop_nulls("last").group_by("last").agg(pl.len(), pl.col("work", "usual", "waited").sum())
@@ -80,5 +83,15 @@ def straggler(late: Sequence[pl.DataFrame]) -> Straggler | None:
     if ranks.is_empty():
         return None
     rank, count, work, usual, waited = ranks.row(0)
+    sizes = joints.filter(pl.col("ranks").list.contains(rank))["ranks"].list.len().to_numpy()
+    if _at_least(count, len(sizes), float(np.mean(1 / sizes))) >= LEVEL:
+        return None
     times = {"work_seconds": work * NS, "median_seconds": usual * NS, "awaited_seconds": waited * NS}
     return Straggler(rank=rank, count=count, of=joints.height, **times)
+
+
+def _at_least(count: int, of: int, chance: float) -> float:
+    """The binomial probability of `count` (from 1) or more of so many; at most that where chances vary [Hoeffding 1956]."""
+    k = np.arange(1, of + 1)
+    ratios = (of - k + 1) / k * chance / (1 - chance)  # of the probability of k to that of k - 1
+    return float(np.exp(of * np.log1p(-chance) + np.cumsum(np.log(ratios))[count - 1 :]).sum())

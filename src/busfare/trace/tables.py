@@ -143,6 +143,7 @@ CALLS: Schema = {
     "name": pl.Categorical(),  # without the ABI suffix: cudaMemcpyAsync, not cudaMemcpyAsync_v3020
     "correlation": pl.Int64(),
     "waits_for": pl.Enum(WAITS_FOR),
+    "context": pl.Int32(),  # of a wait: the context of its device or stream, where the trace says which
     "stream": pl.Int32(),  # the stream waited for, where `waits_for` is `stream` and the trace says which
     "event": pl.Int64(),  # the event waited for, likewise
 }

@@ -11,6 +11,7 @@ kernels removes that time. The rule uses the structure of the run, no fitted lim
   their median and, for a blocking copy, above the time of the copy. Later calls have the same name; if all calls of
   the name are first ones, they have any name. A call that launches nothing may just be large: it contains start-up only
   before the first kernel of its process has ended, or if it names code, streams or events, which have no size.
+  A free before the first allocation of its process (`cudaFree(0)`) frees nothing, and is not large.
 - Calls that load code or create contexts are start-up as a whole, whenever they are made.
 """
 
@@ -32,12 +33,14 @@ __all__ = ["startup"]
 #: Tukey's fence for values that are far out, in interquartile ranges beyond the third quartile.
 FAR_OUT = 3.0
 #: Calls by their names: those of CUDA, HIP and HSA; those that load code or create a context; those whose only one may just
-#: be large, since it pins memory or ends something; those that name what has no size; those that copy or set; those that
-#: launch work.
+#: be large, since it pins memory or ends something; those that free and that allocate memory; those that name what has no
+#: size; those that copy or set; those that launch work.
 PATTERNS = {
     "of_gpu": r"^_*(cu|hip|hsa_)",
     "loads": r"^(cu|hip)(Init$|CtxCreate|DevicePrimaryCtxRetain|(Module|Library)Load|Link(Create|Add|Complete))|^cudaInitD",
     "may_be_large": r"HostM?Alloc|MallocHost|HostRegister|Free|Destroy|Unload|Unregister|Reset|Finalize",
+    "frees": r"Free",
+    "allocates": r"[Aa]lloc|MemCreate",
     "sizeless": r"Stream|Event|Func|Kernel|Occupancy|Symbol|Module|Library",
     "copies": r"Memcpy|Memset",
     "launches": r"Memcpy|Memset|Launch",
@@ -67,12 +70,12 @@ def startup(host: HostCalls, work: DeviceWork, wait: NDArray[np.uint8]) -> Times
     # What begins before the first call of its kind has returned waits for that one.
     first = starts < ends[first_rows][kind]
     first[first_rows] = True
-    # Before anything was launched there is nothing to wait for.
-    launching = np.flatnonzero(named["launches"])
-    first_launch = np.full(int(process.max()) + 1, len(starts), np.int32)
-    at = launching[numbered([process[launching]])[1]]
-    first_launch[process[at]] = at
-    nothing_yet = np.arange(len(starts), dtype=np.int32) <= first_launch[process]
+    # Before anything was launched there is nothing to wait for, and nothing to free before anything was allocated.
+    before_call = pl.DataFrame({name: named[name] for name in ("launches", "allocates")}).select(
+        pl.all().cum_max().shift(1, fill_value=False).over(pl.Series(process))
+    )
+    nothing_yet, frees_nothing = (~column.to_numpy() for column in before_call)
+    may_be_large = named["may_be_large"] & ~(named["frees"] & frees_nothing)
     timed = named["of_gpu"] & (works | ~named["copies"] & (~waits | nothing_yet))
     kernels = Words(work.operations).among("kind", "kernel", "graph")
     running = (kernels if kernels.any() else ~kernels)[operation]
@@ -83,7 +86,7 @@ def startup(host: HostCalls, work: DeviceWork, wait: NDArray[np.uint8]) -> Times
     later = timed & ~first
     longest = np.full(len(texts), -1)
     np.maximum.at(longest, names.of[later], before[later])
-    comparable = (longest[names.of] >= 0) | ~named["may_be_large"] & early
+    comparable = (longest[names.of] >= 0) | ~may_be_large & early
     rows = np.flatnonzero(timed & first & (before > longest[names.of]) & comparable)
     usual, fence = _references(names.of, before, later if later.any() else timed, rows)
     excess = np.where(before[rows] > fence, before[rows] - np.maximum(usual, took[rows]), 0)

@@ -173,10 +173,12 @@ def waits(host: HostCalls, work: DeviceWork, acts: Acts) -> Waits:
     staging = owner[rows[within]]
     kind[staging] = np.where(kind[staging] == WAIT["none"], WAIT["operation"], kind[staging])
     rows = np.flatnonzero(kind == WAIT["stream"])
-    # The only stream of that name.
-    named = work.streams.group_by("process", "stream").agg(pl.col("stream_number").first(), alike=pl.len())
-    named = calls[rows].join(named, on=["process", "stream"], how="left", maintain_order="left")
-    key[rows] = named.select(pl.when(pl.col("alike") == 1).then("stream_number").fill_null(-1)).to_series()
+    # The stream of that context, or the only one of that name.
+    for place in (["process", "stream"], ["process", "context", "stream"]):
+        named = work.streams.group_by(place).agg(pl.col("stream_number").first(), alike=pl.len())
+        named = calls[rows].join(named, on=place, how="left", maintain_order="left")
+        number = pl.when(pl.col("alike") == 1).then("stream_number").otherwise(pl.Series(key[rows]))
+        key[rows] = named.select(number).to_series()
     rows = np.flatnonzero(kind == WAIT["device"])
     key[rows] = _devices(calls, work, rows)
     rows = np.flatnonzero(kind == WAIT["event"])
@@ -204,18 +206,19 @@ def _last_used(calls: pl.DataFrame, operations: pl.DataFrame, rows: NDArray[np.i
 
 
 def _devices(calls: pl.DataFrame, work: DeviceWork, rows: NDArray[np.int64]) -> NDArray[np.int32]:
-    """The only device of the process of each of the calls `rows`, or the one that its thread last gave work to; -1 for
-    none. Shape (rows,).
+    """The device whose context each of the calls `rows` names, the only one of its process, or the one that its thread last
+    gave work to; -1 for none. Shape (rows,).
     """
     streams = work.streams.filter(pl.col("device_number") >= 0)
     if streams["device_number"].n_unique() == 1 and calls["process"].n_unique() == 1:
         return np.full(len(rows), streams["device_number"][0], np.int32)
-    of_process = streams.group_by("process").agg(
-        pl.col("device_number").first(), devices=pl.col("device_number").n_unique()
-    )
+    only = pl.when(pl.col("device_number").n_unique() == 1).then(pl.col("device_number").first())
+    of_process = streams.group_by("process").agg(of_process=only)
+    of_context = streams.group_by("process", "context").agg(of_context=only)
     asking = calls[rows].join(of_process, on="process", how="left", maintain_order="left")
+    asking = asking.join(of_context, on=["process", "context"], how="left", maintain_order="left")
     last = np.append(work.streams["device_number"], -1)[_last_used(calls, work.operations, rows)]
-    number = pl.when(pl.col("devices") == 1).then("device_number").otherwise(pl.Series(last, dtype=pl.Int32))
+    number = pl.coalesce("of_context", "of_process", pl.Series(last, dtype=pl.Int32))
     return asking.select(number).to_series().to_numpy()
 
 

@@ -44,7 +44,7 @@ OFF_NS = 1_000
 class HostCalls(NamedTuple):
     """Outermost calls in order of their start, and of every call of the trace the outermost one around it.
 
-    `calls`: the trace's columns, `waits_for`, `stream` and `event` taken from an inner call where the outer one
+    `calls`: the trace's columns, `waits_for`, `context`, `stream` and `event` taken from an inner call where the outer one
     does not wait, and `thread_number` (from 0). `inside`: process, correlation, start_ns, call (row of `calls`).
     """
 
@@ -75,7 +75,7 @@ def outermost(calls: pl.DataFrame) -> HostCalls:
         takes = words.among("waits_for", "none")[rows[of_call]]
         source = rows.copy()
         source[of_call[takes]] = inner[first[takes]]
-        waited = (ordered[name][source] for name in ("waits_for", "stream", "event"))
+        waited = (ordered[name][source] for name in ("waits_for", "context", "stream", "event"))
         outside, thread_of = ordered[rows].with_columns(waited), thread_of[rows]
     rank = threads.select(pl.struct("process", "thread").rank("dense").cast(pl.Int32) - 1).to_series()
     outside = outside.with_columns(thread_number=pl.Series(rank.to_numpy()[thread_of]))

@@ -163,16 +163,16 @@ def graphs(frame: pl.DataFrame, omissions: Omissions, remedy: str) -> pl.DataFra
 def with_waits(
     calls: pl.DataFrame, waits: pl.DataFrame, on: Sequence[str] = ("process", "correlation")
 ) -> pl.DataFrame:
-    """Calls with the `stream` or `event` that they wait for, as the first of `waits` says that has their ids `on`."""
-    waiting = calls["waits_for"].is_in(["stream", "event"])
+    """Calls with the `context`, `stream` and `event` that they wait for, as the first of `waits` of their ids `on` says."""
+    waiting = calls["waits_for"].is_in(["stream", "device", "event"])
     if waits.is_empty() or not waiting.any():
         return calls
     # Those that wait for nothing, nearly all, need not be looked up.
     row = calls.select(pl.int_range(pl.len(), dtype=pl.UInt32).alias("row"), *on, "waits_for").filter(waiting)
     looked_up = row.join(waits.unique(on, keep="first", maintain_order=True), on=on, how="inner")
     columns = []
-    for name in ("stream", "event"):
-        part = looked_up.filter((pl.col("waits_for") == name) & pl.col(name).is_not_null())
+    for name in ("context", "stream", "event"):
+        part = looked_up.filter((name == "context") | (pl.col("waits_for") == name))
         columns.append(calls[name].clone().scatter(part["row"], part[name]))
     return calls.with_columns(columns)
 

@@ -143,16 +143,19 @@ def _synchronised(events: pl.DataFrame, names: pl.DataFrame, *kinds: str) -> pl.
 
 def calls_of(events: pl.DataFrame, names: pl.DataFrame, scanner: EventScanner) -> pl.DataFrame:
     """Rows of `calls`, with the columns of `CALLS_LOCATED` where the trace tells of Python's functions."""
-    for_event = pl.col("sync_kind") == "Event Sync"
-    waits = _synchronised(events, names, "Stream Sync", "Event Sync").select(
+    kind = pl.col("sync_kind")
+    waits = _synchronised(events, names, "Context Sync", "Stream Sync", "Event Sync").select(
         "correlation",
+        "context",
         process="owner",
-        stream=pl.when(~for_event).then("stream").replace(NO_ID, None),
-        event=pl.when(for_event).then("waited_event"),
+        stream=pl.when(kind == "Stream Sync").then("stream").replace(NO_ID, None),
+        event=pl.when(kind == "Event Sync").then("waited_event"),
     )
     waits = waits.drop_nulls("correlation").unique(LAUNCH, keep="first", maintain_order=True)
-    calls = _named(events, names, RUNTIME_CALL, DRIVER_CALL).drop("stream").with_columns(name="plain")
-    calls = calls.join(waits, on=LAUNCH, how="left", nulls_equal=True, maintain_order="left")
+    calls = _named(events, names, RUNTIME_CALL, DRIVER_CALL).drop("context", "stream")
+    calls = calls.with_columns(name="plain").join(
+        waits, on=LAUNCH, how="left", nulls_equal=True, maintain_order="left"
+    )
     return _located(conform(calls, schema.CALLS), scanner)
 
 

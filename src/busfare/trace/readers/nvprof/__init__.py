@@ -36,7 +36,7 @@ def read(tables: TableSource, launches: bool = False) -> Trace:
     wanted = TIMES | ints("type correlationId contextId streamId cudaEventId")
     waits = _records(tables, "SYNCHRONIZATION", wanted).rename({"cudaEventId": "event"})
     waits = waits.with_columns(pl.col("stream", "event").replace(NO_ID, None))
-    on_host = waits.filter(pl.col("type").is_in([cupti.EVENT_SYNC, cupti.STREAM_SYNC]))
+    on_host = waits.filter(pl.col("type") != cupti.STREAM_WAIT_EVENT)
     calls = cupti.with_waits(_calls(tables, omissions), on_host, on=["correlation"])
     version = tables.read("Version", ints("version"))
     number = version["version"][0] if version.height else None

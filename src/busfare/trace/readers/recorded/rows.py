@@ -119,12 +119,14 @@ def calls(process: RecordedProcess) -> pl.DataFrame:
     waits = process.recording.table("waits")
     on_host = waits["type"] != cupti.STREAM_WAIT_EVENT
     rows = first_rows(waits["correlation"][on_host], table["correlation"])
-    of_wait = {name: at(waits[name][on_host], rows).view(np.int64) for name in ("type", "stream", "event")}
+    columns = ("type", "context", "stream", "event")
+    of_wait = {name: at(waits[name][on_host], rows).view(np.int64) for name in columns}
     frame = process.frame(table, "thread", "correlation", "result").with_columns(
         name=plain.to_series().cast(pl.Categorical).gather(places),
         **{n: pl.Series(v) for n, v in of_wait.items()},
     )
     frame = frame.with_columns(
+        _nonzero("context"),
         _identified("stream", "event"),
         waits_for=pl.coalesce(meant("type", WAIT_OF, schema.WAITS_FOR), by_name),
     )
