@@ -235,9 +235,7 @@ def test_launches_without_a_record_are_counted_where_more_than_a_hundredth_lack_
         calls = [
             {"start_ns": n, "end_ns": n + 1, "name": name, "correlation": n} for n, name in enumerate(names)
         ]
-        return omitted(
-            trace_of([operation(n, n + 1, correlation=first + n) for n in range(recorded)], calls)
-        )
+        return omitted(trace_of([operation(n, n + 1, correlation=first + n) for n in range(recorded)], calls))
 
     assert noted(70)["launches-not-recorded"] == 30
     assert noted(98)["launches-not-recorded"] == 2
