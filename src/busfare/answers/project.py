@@ -68,9 +68,7 @@ def keeps_graphs(change: Change) -> bool:
 
 
 class There(Predicted, kw_only=True):
-    """A time that was recorded, and what it is predicted to be on another node: None where only a range is known, and, with
-    a `reason`, where most GPU time is not predicted.
-    """
+    """A recorded time and its prediction for another node: None where only a range, or with a `reason` nothing, is known."""
 
     predicted_seconds: float | None  # type: ignore[assignment]
     recorded_seconds: float
