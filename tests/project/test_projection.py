@@ -238,3 +238,14 @@ def test_on_the_node_of_the_recording_nothing_is_predicted_and_no_range_is_shown
         assert row.predicted_seconds == pytest.approx(row.recorded_seconds)
     elsewhere = project(recorded, node, load_node("h200-sxm"), "calibrated").makespan
     assert elsewhere.low_seconds is not None and elsewhere.low_seconds < elsewhere.predicted_seconds
+
+
+def test_between_makers_copies_that_keep_their_recorded_times_have_no_time() -> None:
+    run = trace(copy(0, 1000, MIB, source_memory="pageable"), kernel(1000, 1100))
+    h100, mi300x = load_node("h100-sxm"), load_node("mi300x")
+    result = project(run, h100, mi300x, "calibrated")
+    for row in (result.transfers, *result.by_path):
+        assert row.predicted_seconds is None
+        assert row.low_seconds is not None and row.high_seconds is not None
+        assert row.low_seconds < row.recorded_seconds < row.high_seconds
+    assert project(run, h100, load_node("h200-sxm"), "calibrated").transfers.predicted_seconds

@@ -14,9 +14,11 @@ from busfare.timeline import Timeline, critical_path_shares, play, timeline
 from busfare.timeline.changes import Setting
 from busfare.timeline.changes.durations import copy_speed, kernel_times, prefetch
 from busfare.timeline.changes.fewer_copies import remove
+from busfare.timeline.changes.overlap import without_synchronisations
 from busfare.timeline.edit import with_durations
 from busfare.timeline.model import WAIT
 from busfare.trace import Trace
+from busfare.trace.sound import make_sound
 from tests.traces import call, copy, kernel, made, omitted, run, trace
 
 COMPUTE, SIDE = 7, 17
@@ -354,3 +356,20 @@ def test_removing_pages_that_moved_out_of_order_makes_no_run_longer() -> None:
     applied = remove("migration").apply(rebuilt, Setting())
     assert applied.count == 2
     assert play(applied.timeline).makespan_ns <= play(rebuilt).makespan_ns == rebuilt.recorded_ns
+
+
+def test_waits_for_kernels_without_a_record_keep_their_time_and_are_no_advice() -> None:
+    calls, kernels = [], []
+    for n in range(40):
+        calls.append(launched(1000 * n, n))
+        calls.append(call(1000 * n + 2, 1000 * n + 990, "cudaDeviceSynchronize", "device"))
+        if n % 4:
+            kernels.append(kernel(1000 * n + 10, 1000 * n + 985, correlation=n))
+    run = trace(*kernels, calls=calls, gpu="NVIDIA H100 80GB HBM3")
+    make_sound(run)
+    assert omitted(run)["launches-not-recorded"] == 10
+    result = summarise(run, load_node("h100-sxm"))
+    assert "synchronisations" not in {finding.id for finding in result.findings}
+    assert result.unexplained_seconds == pytest.approx(10 * 988e-6, rel=0.05)
+    without = without_synchronisations().apply(timeline(run), Setting()).timeline
+    assert play(timeline(run)).makespan_seconds - play(without).makespan_seconds < 1e-3

@@ -229,6 +229,21 @@ def test_copies_that_calls_made_and_the_profiler_left_out_are_named() -> None:
     assert omitted(trace_of([copied], calls))["kernels-not-recorded"] == 1
 
 
+def test_launches_without_a_record_are_counted_where_more_than_a_hundredth_lack_it() -> None:
+    def noted(recorded: int, *more: str, first: int = 0) -> dict[str, int]:
+        names = ["cudaLaunchKernel"] * 100 + [*more]
+        calls = [
+            {"start_ns": n, "end_ns": n + 1, "name": name, "correlation": n} for n, name in enumerate(names)
+        ]
+        return omitted(trace_of([operation(n, n + 1, correlation=first + n) for n in range(recorded)], calls))
+
+    assert noted(70)["launches-not-recorded"] == 30
+    assert noted(98)["launches-not-recorded"] == 2
+    assert "launches-not-recorded" not in noted(99)
+    assert "launches-not-recorded" not in noted(70, "cudaStreamBeginCapture"), "captured ones run nothing"
+    assert "launches-not-recorded" not in noted(100, first=500), "kernels that name calls by other numbers"
+
+
 def with_calls(calls: pl.DataFrame, *operations: dict[str, object]) -> Trace:
     table = conform(pl.DataFrame(operations), OPERATIONS) if operations else tables.empty(OPERATIONS)
     trace = Trace(Path("trace"), "nsys-sqlite", "", table, calls=calls)

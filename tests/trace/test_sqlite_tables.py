@@ -584,3 +584,16 @@ def test_places_out_of_order_are_refused(tmp_path: Path) -> None:
     wanted = [_sqlite_columns.Wanted(i, _sqlite_columns.Kind.INTEGER) for i in (1, 1)]
     with pytest.raises(UnreadableError, match="out of order"):
         _sqlite_columns.Database(str(path)).read(2, wanted, 1)
+
+
+@pytest.mark.parametrize("declared", ["start", "start REAL", "start TEXT"])
+def test_times_are_whole_nanoseconds_however_they_are_stored(declared: str, tmp_path: Path) -> None:
+    path = tmp_path / "t.sqlite"
+    values = (1.5, "97386", "8.75", 3, None, "soon", "inf", "9" * 400)
+    with closing(sqlite3.connect(path)) as database:
+        database.execute(f'CREATE TABLE "T" ({declared}, id)')
+        database.executemany("INSERT INTO T VALUES (?, 7.5)", [(value,) for value in values])
+        database.commit()
+    frame = SqliteTables(path).read("T", {"start": INT, "id": INT})
+    assert frame["start"].to_list() == [2, 97386, 9, 3, None, None, None, None]
+    assert frame["id"].null_count() == len(values), "what is no time is not rounded"

@@ -174,7 +174,8 @@ def _priced(finding: Finding, trials: Trials) -> Finding:
         return finding
     if finding.id == "exposed-copies" and not are_pipelines(trials.run):
         return replace(finding, predicted_gain_seconds=0.0, by_replay=True, bound_seconds=0.0)
-    best = trials.best(CANDIDATES.get(finding.id, ()))
+    lacking, candidates = trials.run.trace.lacks_kernels, CANDIDATES.get(finding.id, ())
+    best = trials.best([question for question in candidates if question.async_ is None or not lacking])
     if finding.id in REMOVED and (best is None or best.gain < WORTH_MORE * trials.seconds):
         best = trials.without(REMOVED[finding.id](trials.run))
     if best is None:

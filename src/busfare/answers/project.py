@@ -55,6 +55,8 @@ MOST = 0.5
 MOSTLY_GRAPHS = statement("no-range.mostly-graphs")
 #: The least change of the whole run that counts as a change.
 NOTICED = 0.005
+#: Times nearer than this are the same but for rounding.
+SAME_TIME = 1e-6
 #: A predicted time and the ends of its range.
 ENDS = ["predicted_seconds", "low_seconds", "high_seconds"]
 PATH = ["direction", "source_memory", "destination_memory"]
@@ -66,8 +68,9 @@ def keeps_graphs(change: Change) -> bool:
 
 
 class There(Predicted, kw_only=True):
-    """A time that was recorded, and what it is predicted to be on another node."""
+    """A recorded time and its prediction for another node: None where only a range, or with a `reason` nothing, is known."""
 
+    predicted_seconds: float | None  # type: ignore[assignment]
     recorded_seconds: float
 
 
@@ -76,11 +79,6 @@ class TransfersThere(There, kw_only=True):
 
 
 class RunThere(There, kw_only=True):
-    """`predicted_seconds`: None with a `reason` (most GPU time is not predicted) or with only a range (another vendor's
-    GPU).
-    """
-
-    predicted_seconds: float | None  # type: ignore[assignment]
     replayed_seconds: float
     method: Words
 
@@ -107,7 +105,6 @@ class KernelsPredicted(There, kw_only=True):
 class KernelClassThere(KernelsPredicted, kw_only=True):
     """All kernels of a class with the same bound; only a range on another vendor's GPU."""
 
-    predicted_seconds: float | None  # type: ignore[assignment]
     why: Words
 
 
@@ -204,9 +201,16 @@ def project(
         changed = applied.timeline
         rests_on += applied.rests_on if change in rules else []
     after = play(changed)
-    prices = _prices(before.timeline, setting, to) if not kernels else None
+    prices = _prices(before.timeline, setting, to)
     rung = rung_of(model)
-    low, high = transfers.select(_whole_sum(name) for name in ENDS[1:]).row(0)
+    if (
+        prices and prices.rung == NOT_VALIDATED
+    ):  # nothing of one maker's GPUs tells that copies keep their times
+        ratio = pl.col("predicted_seconds") / pl.col("recorded_seconds")
+        point = pl.when((ratio - 1).abs() > SAME_TIME).then("predicted_seconds")
+        transfers = transfers.with_columns(predicted_seconds=point)
+    prices = prices if not kernels else None
+    point_seconds, low, high = transfers.select(map(_whole_sum, ENDS)).row(0)
     host_rule = _clauses([rule.title for rule in host_rules]) or statement("project.host-kept")
     opaque = before.timeline.opaque_share if any(map(keeps_graphs, rules)) else 0.0
     kept_graphs = [statement("assumes.graphs-kept", share=opaque)] * bool(opaque)
@@ -226,7 +230,7 @@ def project(
         limited_by=limits(critical_path_shares(before)),
         transfers=TransfersThere(
             recorded_seconds=float(transfers["recorded_seconds"].sum()),
-            predicted_seconds=float(transfers["predicted_seconds"].sum()),
+            predicted_seconds=point_seconds,
             **seconds_between(low, high, rung),
             unpriced=unpriced,
         ),

@@ -225,6 +225,8 @@ def _unexplained_in_calls(timeline: Timeline, steps: NDArray[np.uint8], rows: No
     ends = calls["end_ns"].to_numpy()
     starts = np.maximum(calls["start_ns"].to_numpy(), ends - lengths[chosen])
     share = busy.covered_within(starts, ends) / np.maximum(ends - starts, 1)
+    if timeline.trace.lacks_kernels:  # the GPU may have worked all the time
+        share = np.ones_like(share)
     unexplained = np.zeros(len(lengths), np.int64)
     unexplained[chosen] = np.rint(share * lengths[chosen])
     return unexplained

@@ -14,7 +14,7 @@ from busfare.trace import tables
 from busfare.trace.collectives import collectives_of, mpi_calls
 from busfare.trace.columns import occurs
 from busfare.trace.lanes import Lanes
-from busfare.trace.omissions import Omission, Omissions
+from busfare.trace.omissions import MISSING_KERNELS, Omission, Omissions
 from busfare.trace.words import GRAPH_LAUNCH, Names, calls_named
 
 __all__ = ["Trace", "name_process", "number_graph_nodes"]
@@ -65,6 +65,11 @@ class Trace:
     def names(self) -> Names:
         """The names of the calls, each once."""
         return Names.of_calls(self.calls)
+
+    @property
+    def lacks_kernels(self) -> bool:
+        """Whether kernels that ran are not recorded."""
+        return any(noted.id in MISSING_KERNELS for noted in self.omissions)
 
     @cached_property
     def makespan_seconds(self) -> float:

@@ -20,6 +20,8 @@ T = TypeVar("T")
 INCOMPLETE = frozenset(
     {"cut", "damaged", "damaged-compression", "missing", "torn", "truncated", "truncated-compression"}
 )
+#: Ids of omissions by which the GPU did work that is not in the file: what waited for it shows no cause.
+MISSING_KERNELS = frozenset({"kernels-not-recorded", "launches-not-recorded"})
 
 
 class Omission(Struct, frozen=True):

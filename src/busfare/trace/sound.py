@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from busfare.errors import InputError
 from busfare.printable import printable
 from busfare.statements import Figure
+from busfare.trace import words
 from busfare.trace.columns import kept, occurs, order_of, several
 from busfare.trace.model import Trace
 from busfare.trace.omissions import INCOMPLETE, Omissions
@@ -20,10 +21,9 @@ from busfare.trace.tables import CALLS_LOCATED, WAITS_FOR
 from busfare.trace.words import LAST_ERROR, NONE, NOT_READY, Words, error_named, texts_of, with_printable
 
 #: Work that calls of these names launch, and that a profiler may have been told to leave out.
-KINDS_CALLED = (
-    ("copies", "copy", r"^(cuda|cu|hip)Memcpy"),
-    ("kernels", "kernel", r"^(cuda|cu|hip)(Ext|Module)?LaunchKernel"),
-)
+KINDS_CALLED = (("copies", "copy", r"^(cuda|cu|hip)Memcpy"), ("kernels", "kernel", words.KERNEL_LAUNCH))
+#: Kernels are missing where more than this part of their launches has no record: a definition, not a measurement.
+MISSING_LAUNCHES = 0.01
 
 #: AMD's runtime's own kernels that copy where no engine is used [rocclr: blitcl.cpp].
 COPYING_KERNEL = r"^__amd_rocclr_copy"
@@ -77,8 +77,10 @@ def _refuse_many_gpus(path: Path, devices: pl.Series) -> None:
 
 
 def _make_rows_sound(trace: Trace, omissions: Omissions) -> None:
+    kernels = int((trace.operations["kind"] == "kernel").sum())
     trace.operations = _timed(trace.operations, "GPU operations", omissions)
     trace.calls = _timed(trace.calls, "API calls", omissions)
+    omissions.count("kernels-untimed", kernels - int((trace.operations["kind"] == "kernel").sum()))
     start, end = trace.markers["start_ns"], trace.markers["end_ns"]
     usable = _usable(start) & (end.is_null() | (_usable(end) & (end >= start)))
     trace.markers = _kept(trace.markers, usable, omissions, "untimed", what="markers")
@@ -197,7 +199,7 @@ def _note_failures(trace: Trace, omissions: Omissions) -> None:
     failed = trace.calls.filter(bad).sort("start_ns")
     call, error = failed["name"][0] or "a call", error_named(failed["result"][0])
     omissions.add("failed-calls", failed.height, call=call, error=error)
-    launches = failed.filter(pl.col("name").cast(pl.String).str.contains(KINDS_CALLED[-1][2]))
+    launches = failed.filter(pl.col("name").cast(pl.String).str.contains(words.KERNEL_LAUNCH))
     if launches.height and not (trace.operations["kind"] == "kernel").any():
         omissions.add("launches-failed", launches.height, error=error_named(launches["result"][0]))
     waits = pl.select(pl.when(bad).then(pl.lit("none")).otherwise(trace.calls["waits_for"])).to_series()
@@ -238,6 +240,20 @@ def _note_what_is_absent(trace: Trace, omissions: Omissions) -> None:
                 # Of whatever kind: AMD's runtime copies by kernels, too.
                 correlated = trace.operations.select("process", "correlation").drop_nulls("correlation")
                 omissions.count(f"{what}-not-recorded", int((~occurs(correlated, calls)).sum()))
+        if kinds.among("kind", "kernel").any():
+            _note_missing_launches(trace, omissions)
+
+
+def _note_missing_launches(trace: Trace, omissions: Omissions) -> None:
+    """Notes launches without a record, but for as many as there are kernels whose call is not in the trace."""
+    operations, calls = (table.select("process", "correlation") for table in (trace.operations, trace.calls))
+    launches = calls.filter(pl.Series(words.launches_kernel(trace.calls)))
+    missing = int((~occurs(operations.drop_nulls("correlation"), launches)).sum())
+    if missing > MISSING_LAUNCHES * launches.height:
+        kernels = operations.filter(trace.operations["kind"] == "kernel")
+        missing -= int((~occurs(calls.drop_nulls("correlation"), kernels)).sum())
+        if missing > MISSING_LAUNCHES * launches.height:
+            omissions.add("launches-not-recorded", missing, launches=launches.height)
 
 
 def _with_blocking_pageable(trace: Trace) -> pl.DataFrame:

@@ -35,6 +35,7 @@ BLOCKING_COPY = (
 SYMBOL_COPY = r"MemcpyToSymbol"
 #: Launches that take the grid in work-items; others take it in blocks.
 GRID_IN_ITEMS = r"^hip(Hcc|Ext)ModuleLaunchKernel"
+KERNEL_LAUNCH = r"^(cuda|cu|hip)(Ext|Module)?LaunchKernel"
 EVENT_RECORD = r"^(cuda|cu|hip)EventRecord(WithFlags)?$"
 GRAPH_LAUNCH = r"^(cuda|cu|hip)GraphLaunch$"
 #: Functions of the program's that a stream runs on the host, between its other work.
@@ -192,6 +193,15 @@ def calls_named(calls: pl.DataFrame, pattern: str, names: Names | None = None) -
     columns = calls.select("process", "correlation", "start_ns", "end_ns", "waits_for")
     rows = rows_of(names.of, named) if named.any() else np.zeros(0, np.uint32)
     return columns[rows].with_columns(row=rows)
+
+
+def launches_kernel(calls: pl.DataFrame) -> NDArray[np.bool_]:
+    """Whether each call launches a kernel; none where graphs are captured, by launches that run nothing. Shape (calls,)."""
+    names = Names.of_calls(calls)
+    texts = pl.Series(names.texts, dtype=pl.String)
+    named = texts.str.contains(KERNEL_LAUNCH).fill_null(False).to_numpy()
+    launches: NDArray[np.bool_] = named[names.of] & (not texts.str.contains("BeginCapture").any())
+    return launches & ~calls["failed"].to_numpy() if "failed" in calls.columns else launches
 
 
 #: The kinds of operations as a trace's sums tell them apart.

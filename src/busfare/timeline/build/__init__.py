@@ -58,7 +58,7 @@ def timeline(trace: Trace, node: Node | None = None, alone_there: bool = True) -
     times = pl.concat([frame.select(TIMES) for frame in (calls, operations)])
     origin, end = int(times["start_ns"].min()), int(times["end_ns"].max())  # type: ignore[arg-type]
     done = acts(trace, host, work)
-    waiting_for = waits(host, work, done)
+    waiting_for = waits(host, work, done, trace.lacks_kernels)
     after, released = _stand_ins(operations, origin)
     engine, slots = engines(work, trace)
     call_after = handed_over(calls)

@@ -19,7 +19,7 @@ from busfare.timeline.build.work import DeviceWork, HostCalls, Rows, alike
 from busfare.timeline.model import ACT, WAIT, Columns, Mask, pageable
 from busfare.trace import Trace
 from busfare.trace.tables import WAITS_FOR
-from busfare.trace.words import EVENT_RECORD, NONE, STREAM_WAIT_EVENT, Names, Words
+from busfare.trace.words import EVENT_RECORD, NONE, STREAM_WAIT_EVENT, Names, Words, launches_kernel
 
 __all__ = ["Acts", "Waits", "acts", "waits"]
 
@@ -155,11 +155,12 @@ class Waits(NamedTuple):
     guessed: int
 
 
-def waits(host: HostCalls, work: DeviceWork, acts: Acts) -> Waits:
+def waits(host: HostCalls, work: DeviceWork, acts: Acts, lacking: bool = False) -> Waits:
     """What each outermost call waits for: as its kind says, and by the streams, devices and events that it names.
 
     A synchronisation that names none waits for the stream that its thread used last; what the recorded times contradict
-    of a wait is cut down later (`explain` of the core). A blocking call whose operation the trace lacks keeps its time.
+    of a wait is cut down later (`explain` of the core). A blocking call whose operation the trace lacks keeps its time, and
+    so do waits behind a launch without a record, where the trace is `lacking` kernels.
     """
     calls, operations = host.calls, work.operations
     of_words = np.full(NONE + 1, WAIT["none"], np.uint8)
@@ -192,6 +193,12 @@ def waits(host: HostCalls, work: DeviceWork, acts: Acts) -> Waits:
     unknown = kind == WAIT["operation"]
     unknown[owner[launched]] = False
     unknown[unnamed[~guessed]] = True
+    if lacking:
+        behind = np.where(launches_kernel(calls), np.int8(1), np.int8(-1))  # of a recorded launch: 0
+        behind[owner[launched]] = 0
+        last = pl.Series(behind).replace(-1, None).alias("last")
+        last = calls.select("process", last).select(pl.col("last").forward_fill().over("process")).to_series()
+        unknown |= (last == 1).fill_null(False).to_numpy() & np.isin(kind, [WAIT[to] for to in WAITS_FOR[2:]])
     kind[unknown] = WAIT["none"]
     return Waits(kind, key, unknown, int(guessed.sum()))
 

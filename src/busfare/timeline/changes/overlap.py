@@ -192,7 +192,11 @@ def without_synchronisations(timeline: Timeline, setting: Setting, pattern: str 
         names = timeline.calls["name"].cast(pl.String).fill_null("")
         waiting = chosen_by(pattern, waiting, names, "`drop_synchronisations`")
     needed = _results_behind(timeline) | timing_waits(timeline.calls)
-    dropped = waiting & ~needed & ~last_in_group(timeline.columns["call_thread"], waiting)
+    thread = timeline.columns["call_thread"]
+    if timeline.trace.lacks_kernels:  # those may start only when what is waited for before is done
+        before, causeless = before_in(thread), timeline.calls_named("Synchronize$") & ~timeline.waiting()
+        thread = numbered_in(thread, (before < 0) | causeless[before])
+    dropped = waiting & ~needed & ~last_in_group(thread, waiting)
     after = without_waits(with_serial_allocations(timeline), dropped, 0) if dropped.any() else timeline
     touched = activity(timeline, calls=dropped)
     rests_on = [statement("assumes.unread-between-waits")]

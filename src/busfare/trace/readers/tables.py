@@ -20,6 +20,8 @@ from busfare.trace._sqlite_columns import Database, Kind, UnreadableError, Wante
 from busfare.trace.readers.compressed import journals
 from busfare.trace.tables import Schema, conform
 
+#: Columns of times, which are read as whole nanoseconds however they are stored.
+TIME_COLUMNS = frozenset(("start", "end", "timestamp", "value"))
 INT, SMALL, TEXT = pl.Int64(), pl.Int32(), pl.String()
 
 
@@ -68,11 +70,23 @@ class TableSource:
         raise NotImplementedError
 
 
+def _nanoseconds(value: object) -> object:
+    """A time, rounded where it is stored with a fraction or as text; null where that is no time."""
+    if not isinstance(value, float | str):
+        return value
+    try:
+        return int(value) if isinstance(value, str) and value.isdecimal() else round(float(value))
+    except (OverflowError, ValueError):
+        return None
+
+
 def typed(rows: Sequence[tuple[object, ...]], schema: Schema) -> pl.DataFrame:
-    """A table of these rows; a value of another type than its column's, or beyond it, is null."""
+    """A table of these rows; a value of another type than its column's, or beyond it, is null, but for times."""
     made = []
     columns = zip(*rows, strict=True) if rows else [()] * len(schema)
     for (name, kind), values in zip(schema.items(), columns, strict=True):
+        if kind == INT and name in TIME_COLUMNS:
+            values = tuple(map(_nanoseconds, values))
         accepted = str if kind == pl.String else (int, float) if kind.is_float() else int
         sound = [value if isinstance(value, accepted) else None for value in values]
         made.append(pl.Series(name, sound, dtype=kind, strict=False))
@@ -238,7 +252,8 @@ class SqliteTables(TableSource):
 
     def _read(self, table: str, present: dict[str, pl.DataType]) -> pl.DataFrame:
         types = self._types[table]
-        numerals = [name for name, kind in present.items() if kind != TEXT and KEEPS_TEXT.match(types[name])]
+        textual = [n for n in present.keys() - TIME_COLUMNS if KEEPS_TEXT.match(types[n])]
+        numerals = [name for name in textual if present[name] != TEXT]
         stored = present | dict.fromkeys(numerals, TEXT)
         frame = self._viewed(table, stored) if table in self._views else self._stored(table, stored)
         return frame.cast({name: present[name] for name in numerals}, strict=False) if numerals else frame
@@ -260,7 +275,13 @@ class SqliteTables(TableSource):
     def _stored(self, table: str, present: dict[str, pl.DataType]) -> pl.DataFrame:
         if self.pages is not None:
             try:
-                return self.pages.read(table, present)
+                frame = self.pages.read(table, present)
+                if not (nulls := [n for n in TIME_COLUMNS & {*present} if frame[n].null_count()]):
+                    return frame
+                unread = " OR ".join(f"typeof({quoted(name)}) IN ('real', 'text')" for name in nulls)
+                sql = f"SELECT 1 FROM {quoted(table)} WHERE {unread} LIMIT 1"
+                if self.database.execute(sql).fetchone() is None:
+                    return frame
             except (*DAMAGE, UnreadableError) as error:
                 self.left_to_sqlite = str(error)
         return self._stepped(table, present)
