@@ -117,8 +117,8 @@ def test_unified_memory_is_copied_in_place() -> None:
     [
         ("dgx-1-p100", "h2d", "pageable", "loggp", "measured on this node"),
         ("h100-sxm", "h2d", "pageable", "datasheet", "1.6 to 33 GB/s"),
-        ("h100-sxm", "h2d", "pinned", "datasheet", "the link rate of the slowest part"),
-        ("h100-sxm", "p2p", "device", "datasheet", "the link rate of the slowest part"),
+        ("h100-sxm", "h2d", "pinned", "datasheet", "the link rate of its slowest part"),
+        ("h100-sxm", "p2p", "device", "datasheet", "the link rate of its slowest part"),
         ("h100-sxm", "d2d", "device", "datasheet", "half of the data-sheet bandwidth"),
         ("gh200", "h2d", "pageable", "datasheet", "100 to 380 GB/s"),
         ("mi300a", "d2h", "pageable", "datasheet", "74 GB/s at this size, based on ROCm/ROCm#3652"),
@@ -305,7 +305,7 @@ def test_a_node_of_long_copies_alone_takes_the_start_of_the_engine() -> None:
     assert choice is not None
     assert (choice[0], text(choice[1])) == (
         "datasheet",
-        "only long copies of this path were measured on this node",
+        "on this node, only long copies were measured on this path",
     )
 
 

@@ -88,7 +88,7 @@ def test_what_several_changes_touch_counts_once() -> None:
     assert (result.touched, result.bytes) == (12, 12 * MIB)
     assert result.changes[1].gain_seconds == 0
     shown = shown_of(result)
-    assert "changes something only after the changes before it" in shown
+    assert "has an effect only after the changes before it" in shown
     assert "nothing to change" not in shown
     # Without copies of pageable memory nothing is left to add, and kernels count beside copies.
     result, _ = answer_what_if(recorded, [without_waiting(), kernel_times(0.5)], HERE, False)
