@@ -13,7 +13,7 @@ from busfare.cli import app
 from tests.trace.build_nsys import NsysExport, Value, small_export
 
 RANKS = 4
-STEPS = 5
+STEPS = 8
 MS = 1_000_000
 
 

@@ -83,7 +83,9 @@ def straggler(late: Sequence[pl.DataFrame]) -> Straggler | None:
     if ranks.is_empty():
         return None
     rank, count, work, usual, waited = ranks.row(0)
-    sizes = joints.filter(pl.col("ranks").list.contains(rank))["ranks"].list.len().to_numpy()
+    # Of its joints, those at which some rank is late.
+    delayed = joints.filter(pl.col("last").is_not_null() & pl.col("ranks").list.contains(rank))
+    sizes = delayed["ranks"].list.len().to_numpy()
     if _at_least(count, len(sizes), float(np.mean(1 / sizes))) >= LEVEL:
         return None
     times = {"work_seconds": work * NS, "median_seconds": usual * NS, "awaited_seconds": waited * NS}
