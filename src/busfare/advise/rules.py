@@ -322,7 +322,7 @@ def mostly_copies(trace: Trace, node: Node | None, findings: Sequence[Finding]) 
 #: Rules about the link between host and GPU, and what stands in their place where both share one memory.
 OF_A_LINK = (_pageable, _unoverlapped, _slow_link, _first_touch)
 #: Of these nothing can be said where some kernels are not recorded.
-BESIDE_KERNELS = (_synchronous, _unoverlapped, _synchronisations)
+NEEDS_KERNELS = (_synchronous, _unoverlapped, _synchronisations)
 Rule = Callable[[Trace, "Node | None"], Finding | None]
 RULES: tuple[Rule, ...] = (
     *(_ping_pong, _pageable, _small, _symbols, _synchronous, _unoverlapped, _migrations, _slow_link),
@@ -348,5 +348,5 @@ def rules_for(trace: Trace, node: Node | None) -> tuple[Rule, ...]:
     if not lanes.chosen(is_work() | is_communication() | is_transfer()).any():
         return ()
     shared = shares_memory(trace, node)
-    left_out = OF_A_LINK * shared + BESIDE_KERNELS * trace.lacks_kernels
+    left_out = OF_A_LINK * shared + NEEDS_KERNELS * trace.lacks_kernels
     return (*(_shared_memory,) * shared, *(rule for rule in RULES if rule not in left_out))

@@ -36,7 +36,7 @@ from busfare.trace.totals import Gap
 #: The least share of the run from which unexplained waits and gaps are shown.
 WORTH_SAYING, LONG_GAP = 0.01, 0.005
 #: Omissions that stand above all numbers.
-FAILED = ("launches-failed", "failed-calls", *sorted(MISSING_KERNELS), "kernels-untimed")
+FAILED = ("launches-failed", "failed-calls", "no-gpu-records", *sorted(MISSING_KERNELS), "kernels-untimed")
 #: In `diff`: the least change that is shown, as a share of the run, and the most rows of a table.
 LEAST_CHANGE, MOST_CHANGES = 0.001, 12
 
