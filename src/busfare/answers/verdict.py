@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 import polars as pl
-from msgspec import Struct
+from msgspec import Struct, convert
 
 from busfare.statements import Figure, Words, sentences, statement
 from busfare.timeline import Decided, PathPart, Timeline
@@ -240,7 +240,7 @@ def _of_gaps(run: Timeline, steps: pl.DataFrame) -> Owner | None:
     )
     for activity in candidates:
         if activity and activity.share >= LEAST:
-            return Owner(*activity)  # type: ignore[arg-type]
+            return convert(activity._asdict(), Owner)
     before = _calls_before(run, rows)
     sums = gaps.with_columns(before=before).group_by("before", "name").agg(pl.col("ns").sum())
     first, then, ns = sums.sort("ns", descending=True).row(0)

@@ -15,6 +15,8 @@ from busfare.show.svg import escaped
 from busfare.show.time_line import TimeLine
 
 CODE = re.compile("`([^`]+)`")
+#: Lines of a command do not break within an option.
+OPTION, NO_BREAK = re.compile(r"--[\w-]+"), r'<span class="option">\g<0></span>'
 #: Nothing but what the page carries itself may load, and no scripts but its own, which their hashes name, may run.
 POLICY = "default-src 'none'; script-src {}; style-src 'unsafe-inline'; img-src data:"
 #: What is laid over the colour of everything predicted.
@@ -85,7 +87,11 @@ def _block(block: Block) -> str:
                 f"<b>{_words(entry.title)}</b> <span class='gain'>{_words(entry.gain)}</span><br>"
                 f"{_words(entry.evidence)}<br>{_words(entry.change)}"
                 + (f"<br><span class='dim'>{_words(entry.place)}</span>" if entry.place else "")
-                + (f"<br><code>{escaped(entry.command)}</code>" if entry.command else "")
+                + (
+                    f"<br><code>{OPTION.sub(NO_BREAK, escaped(entry.command))}</code>"
+                    if entry.command
+                    else ""
+                )
                 + "".join(f"<br><span class='dim'>{_words(text)}</span>" for text in entry.more)
                 + _button(entry)
                 for entry in block.entries

@@ -56,7 +56,13 @@ def report_document(
         blocks.append(Text(f"Incomplete: {trace.incomplete}", "bold"))
     failures = {omission.id: omission for omission in result.omissions if omission.id in FAILED}
     listed = [failures[id] for id in FAILED if id in failures]
-    blocks += [Text(f"{count(failed.count)}× {failed.what}.", "warning") for failed in listed]
+    for failed in listed:
+        counted = (
+            f"{count(failed.count)}× {failed.what}"
+            if failed.count
+            else failed.what[:1].upper() + failed.what[1:]
+        )
+        blocks.append(Text(f"{counted}.", "warning"))
     busy, *sentences = map(text, result.verdict.text)
     blocks += [Text(busy, "bold"), Text(" ".join(sentences))]
     if waits := unexplained(result):

@@ -38,11 +38,12 @@ def show(document: Document) -> None:
     # Text of a trace may hold brackets: it is never markup, nor an emoji name.
     console = Console(file=sys.stdout, width=PIPE, markup=False, emoji=False, highlight=False)
     details = command is not None and bool(command.meta.get(DETAILS))
-    for line, style in render(document, width, details):
+    hint = command is not None and any(param.name == "details" for param in command.command.params)
+    for line, style in render(document, width, details, hint):
         console.print(Styled(line, style=style), no_wrap=True, crop=False, overflow="ignore")
 
 
-def render(document: Document, width: int, details: bool = False) -> Iterator[Line]:
+def render(document: Document, width: int, details: bool = False, hint: bool = False) -> Iterator[Line]:
     """The lines of a document, each with its style, for a terminal of `width` columns."""
     head = [
         *_sentences(document.heading, width, style="bold"),
@@ -55,7 +56,7 @@ def render(document: Document, width: int, details: bool = False) -> Iterator[Li
     # No empty line stands first.
     yield from blocks if head else dropwhile(lambda line: not line[0], blocks)
     left_out = [block for block in document.blocks if block.face == "details"]
-    if left_out and not details:
+    if left_out and hint and not details:
         titles = ", ".join(dict.fromkeys(filter(None, map(_called, left_out))))
         yield "", ""
         yield from _sentences(f"Add --details for: {titles}.", width, style="dim")
@@ -95,7 +96,7 @@ def _block(block: Block, width: int, details: bool) -> Iterator[Line]:
                     yield from _sentences(entry.evidence, width, 3, "dim")
                 yield from _sentences(entry.change, width, 3)
                 yield from _sentences(entry.place, width, 3, "dim")
-                yield from _sentences(entry.command, width, 3)
+                yield from _command(entry.command, width, 3)
                 for more in entry.more if details else ():
                     yield from _sentences(more, width, 3, "dim")
             if len(shown) < len(block.entries):
@@ -122,6 +123,14 @@ def _sentences(words: str, width: int, by: int = 0, style: str = "") -> Iterator
             breaks.append(word.start())
     for start, end in zip(breaks, [*breaks[1:], None], strict=True):
         yield " " * by + words[start:end].rstrip(), style
+
+
+def _command(command: str, width: int, by: int) -> Iterator[Line]:
+    """A command line that a shell takes as it stands: a backslash ends each line but the last."""
+    *lines, last = _sentences(command, width - 2, by) if command else [("", "")]
+    yield from ((f"{line} \\", style) for line, style in lines)
+    if command:
+        yield last
 
 
 def _table(table: Table, rows: Sequence[Sequence[str]], width: int) -> Iterator[Line]:
