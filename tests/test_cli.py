@@ -297,7 +297,10 @@ def test_the_demonstration_shows_a_change_that_matters_and_ends_by_naming_its_pa
     )}  # fmt: skip
     assert len(runs) == 4
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert 'smooth-out-of-core-h100.json.gz <span class="option">--pin</span></code>' in page and "`" not in page.partition("<script")[0]
+    assert (
+        'smooth-out-of-core-h100.json.gz <span class="option">--pin</span></code>' in page
+        and "`" not in page.partition("<script")[0]
+    )
 
 
 def test_a_limit_cannot_be_held_against_nothing(tmp_path: Path) -> None:
