@@ -23,5 +23,5 @@ def test_the_command_of_an_advice_gives_its_gain(words: tuple[str, ...], ask: As
     for finding in findings:
         gain = ask("what-if", IMAGES, *finding["what_if"])["gain_seconds"]
         assert gain == pytest.approx(finding["predicted_gain_seconds"], rel=1e-6)
-    shown = re.sub(r"\s+", " ", run_here("report", IMAGES, *words).stdout)
+    shown = re.sub(r"(\s+\\)?\s+", " ", run_here("report", IMAGES, *words).stdout)
     assert f"busfare what-if {IMAGES} {shlex.join(findings[0]['what_if'])}" in shown

@@ -126,11 +126,11 @@ def _sentences(words: str, width: int, by: int = 0, style: str = "") -> Iterator
 
 
 def _command(command: str, width: int, by: int) -> Iterator[Line]:
-    """A command line that a shell takes as it stands: a backslash ends each line but the last."""
-    *lines, last = _sentences(command, width - 2, by) if command else [("", "")]
-    yield from ((f"{line} \\", style) for line, style in lines)
-    if command:
-        yield last
+    """A command line that a shell takes as it stands: where it is wrapped, a backslash ends each line but the last."""
+    lines = [text for text, _ in _sentences(command, width - 2, by)]
+    if cell_len(command) + by <= width:
+        lines = [" " * by + printable(command)] * bool(command)
+    yield from ((line + " \\" * (place < len(lines)), "") for place, line in enumerate(lines, 1))
 
 
 def _table(table: Table, rows: Sequence[Sequence[str]], width: int) -> Iterator[Line]:
