@@ -44,11 +44,12 @@ YOURS = {
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where examples run: the traces that ship, by their names and by those that the docs use, and a job of four ranks."""
+    """Where examples run: the traces that ship, also as in a checkout and by the names in the docs; a job of four ranks."""
     made = tmp_path_factory.mktemp("examples")
     shipped = ROOT / "src" / "busfare" / "examples"
     for trace in shipped.glob("*.gz"):
         shutil.copy(trace, made)
+    shutil.copytree(shipped, made / "src" / "busfare" / "examples")
     for name, of in YOURS.items():
         shutil.copy(shipped / f"{of}.json.gz", made / name)
     write_ranks(

@@ -55,8 +55,9 @@ def test_the_reference_has_every_command_and_option() -> None:
     assert "| `h100-sxm` |" in pages.nodes()
 
 
-def test_the_readme_is_short() -> None:
-    assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 120
+@pytest.mark.parametrize(("name", "most"), [("README.md", 90), ("CHANGELOG.md", 60)])
+def test_the_readme_and_the_changelog_are_short(name: str, most: int) -> None:
+    assert len((ROOT / name).read_text("utf-8").splitlines()) <= most
 
 
 @pytest.mark.parametrize("name", TEXTS_OUTSIDE_THE_SITE)
