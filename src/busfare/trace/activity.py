@@ -73,10 +73,8 @@ def most_sampled(samples: pl.DataFrame, gaps: pl.DataFrame) -> Activity | None:
     if not names:
         return None
     every = pl.concat(names)
-    counts = every.drop_nulls().value_counts(sort=True)
-    return (
-        Activity("sample", str(counts["name"][0]), counts["count"][0] / len(every)) if counts.height else None
-    )
+    most = every.drop_nulls().value_counts(sort=True).head(1)
+    return next((Activity("sample", str(name), count / len(every)) for name, count in most.iter_rows()), None)
 
 
 def _by_thread(rows: pl.DataFrame, gaps: pl.DataFrame) -> list[tuple[pl.DataFrame, pl.DataFrame]]:
@@ -113,16 +111,11 @@ def _with_parents(spans: pl.DataFrame) -> pl.DataFrame:
 def _numbered_by_depth(spans: pl.DataFrame) -> pl.DataFrame:
     """Sorted `spans` with `row` and `parent`: the last span that began one level above."""
     spans = spans.with_row_index("row")
-    edges = pl.concat(
-        [
-            spans.select("row", *THREAD, at="start_ns", deeper=1, order=1),
-            spans.select("row", *THREAD, at="end_ns", deeper=-1, order=0),
-        ]
-    ).sort(*THREAD, "at", "order", "row")
+    begins = spans.select("row", *THREAD, at="start_ns", deeper=1, order=1)
+    ends = spans.select("row", *THREAD, at="end_ns", deeper=-1, order=0)
+    edges = pl.concat([begins, ends]).sort(*THREAD, "at", "order", "row")
     begun = edges.with_columns(depth=pl.col("deeper").cum_sum()).filter(pl.col("deeper") > 0)
     begun = begun.with_row_index("place").with_columns(above=pl.col("depth") - 1)
     around = begun.select("place", "depth", parent="row")
-    parents = begun.join_asof(
-        around, on="place", by_left="above", by_right="depth", check_sortedness=False
-    ).select("row", "parent")
-    return spans.join(parents, on="row", how="left", maintain_order="left")
+    parents = begun.join_asof(around, on="place", by_left="above", by_right="depth", check_sortedness=False)
+    return spans.join(parents.select("row", "parent"), on="row", how="left", maintain_order="left")
