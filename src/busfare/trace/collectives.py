@@ -154,9 +154,7 @@ def collectives_of(
     given: pl.DataFrame,
     ranges: pl.DataFrame,
 ) -> pl.DataFrame:
-    """Columns of COLLECTIVES, in order of their starts, of a trace's tables; `given`: DESCRIBED, by the reader; `ranges`:
-    as of `mpi_calls`.
-    """
+    """Columns of COLLECTIVES, in order of start; `given`: DESCRIBED, by the reader; `ranges`: as of `mpi_calls`."""
     rows = lanes.rows(is_communication())
     kernels = empty(schema.COLLECTIVES)
     if len(rows):
@@ -288,9 +286,7 @@ def in_sequence(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def of_mpi(noted: pl.DataFrame) -> pl.DataFrame:
-    """Messages and collectives of MPI in one process, where the program waits for them: a receive that was posted, where it
-    ends.
-    """
+    """Messages and collectives of MPI in a process, where the program waits for them: a posted receive, where it ends."""
     name, kind = pl.col("name"), pl.col("kind")
     rows = noted.filter(name.str.starts_with("MPI_") & (~name.str.contains(ONE_SIDED) | (name == FENCE)))
     plain = rows.filter(~name.str.contains(f"{ENDS}|{STARTS}|{PREPARES}"))

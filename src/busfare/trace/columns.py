@@ -111,14 +111,10 @@ def order_of(numbers: pl.Series) -> Rows:
 def _rows_of_pairs(have: pl.DataFrame, wanted: pl.DataFrame) -> NDArray[np.int32]:
     """The first row of `have` of the process and correlation of each row of `wanted`, nulls like nulls; -1: none."""
     rows = np.empty(wanted.height, np.int32)
-    find_pairs(
-        *(
-            numbers_of(frame[column], np.iinfo(kind).min).astype(kind, copy=False)
-            for frame in (have, wanted)
-            for column, kind in (("process", np.int32), ("correlation", np.int64))
-        ),
-        rows,
-    )
+    frames = have, wanted
+    first, wanted_first = (numbers_of(f["process"], -(1 << 31)).astype(np.int32, copy=False) for f in frames)
+    second, wanted_second = (numbers_of(f["correlation"], -(1 << 63)) for f in frames)
+    find_pairs(first, second, wanted_first, wanted_second, rows)
     return rows
 
 

@@ -18,8 +18,7 @@ from busfare.trace.sites import around_calls, innermost
 from busfare.trace.tables import LAUNCH_SHAPE, LAUNCHES, OPERATORS, REACH, Schema, conform
 from busfare.trace.words import with_printable
 
-#: The sides of the largest grid and block, and the threads of the largest block [CUDA: compute capabilities; HIP has no
-#: larger ones].
+#: Sides of the largest grid, and threads of the largest block [CUDA: compute capabilities; HIP has no larger ones].
 MOST_BLOCKS = {"grid_x": (1 << 31) - 1, "grid_y": (1 << 16) - 1, "grid_z": (1 << 16) - 1}
 MOST_THREADS = 1024
 #: AMD's CDNA has 512 vector registers a thread; no GPU's shared memory has come near a megabyte.

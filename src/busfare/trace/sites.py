@@ -164,9 +164,8 @@ def stacks(
     swept = _swept(spans, points.select(*PLACE, "start_ns"))
     inner = swept.filter(pl.col("order") == 2).sort("point").select(_open_span()).to_series()
     row = inner.cast(pl.Int64).fill_null(-1).to_numpy()
-    name, outer = (
-        np.append(of_spans, -1) for of_spans in (name, _outer(swept, spans.height))
-    )  # the last: of row -1
+    # The last: of row -1.
+    name, outer = (np.append(of_spans, -1) for of_spans in (name, _outer(swept, spans.height)))
     levels = [name[row]]
     while len(levels) < MOST_NAMED and (row >= 0).any():
         row = outer[row]

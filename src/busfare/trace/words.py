@@ -143,15 +143,12 @@ class Words:
         """Whether each row's word is one of `words`; a null is none. Not to be written to. Shape (rows,)."""
         key = (name, *words)
         if key not in self._masks:
+            kind = self._columns[name].dtype
+            assert isinstance(kind, pl.Enum)
             wanted = np.zeros(NONE + 1, bool)
-            wanted[: len(self.words(name))] = [word in words for word in self.words(name)]
+            wanted[: len(kind.categories)] = kind.categories.is_in(words)
             self._masks[key] = wanted[self.codes(name)]
         return self._masks[key]
-
-    def words(self, name: str) -> list[str]:
-        kind = self._columns[name].dtype
-        assert isinstance(kind, pl.Enum)
-        return kind.categories.to_list()
 
 
 def of_codes(codes: NDArray[np.unsignedinteger[Any]], like: pl.Series) -> pl.Series:

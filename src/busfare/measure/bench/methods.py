@@ -168,10 +168,8 @@ class Methods:
         if m.method == "managed":
             pinned = [n.ranges["sum"] / n.case.elements for n in self.measured if n.method == "pinned"]
             cached = min(pinned, default=0.0) * m.case.elements
-            faults = [max(0.0, r.ranges["sum"] - cached) for r in m.runs]
-            return [
-                r.device.get("kernel", r.ranges["kernel"]) + s for r, s in zip(m.runs, faults, strict=True)
-            ]
+            kernels = (run.device.get("kernel", run.ranges["kernel"]) for run in m.runs)
+            return [s + max(0.0, run.ranges["sum"] - cached) for s, run in zip(kernels, m.runs, strict=True)]
         copies = [r.device if m.method == "managed-prefetch" else r.ranges for r in m.runs]
         return [moved["h2d"] + alone + moved["d2h"] for moved in copies]
 
@@ -211,9 +209,7 @@ def run_methods(run: Run[MethodDevice], largest: int) -> Methods:
             continue
         with run.attempt(what):
             methods.allocation_s[method] = device.start(method, size)
-            for case in sorted(
-                c for c, methods in chosen.items() if c.elements == size and method in methods
-            ):
+            for case in sorted(c for c, by in chosen.items() if c.elements == size and method in by):
                 if case not in methods.kernel_s:
                     methods.kernel_s[case] = device.kernel_seconds(*case)
                 runs, held = tuple(device.run(*case, RUNS)), tuple(device.held(*case, RUNS))
@@ -343,10 +339,8 @@ def _crossover(
     swept = sorted(case for case in compared if case.elements == elements)
     accesses = [case.accesses for case in swept]
     # Both initialise and sum pinned memory: that part would only add its noise.
-    measured = {
-        name: [methods.gpu_s(m) for case in swept for m in methods.of(case) if m.method == name]
-        for name in SWEEP_METHODS
-    }
+    runs = [m for case in swept for m in methods.of(case)]
+    measured = {name: [methods.gpu_s(m) for m in runs if m.method == name] for name in SWEEP_METHODS}
     planned = {name: [predicted[case][name].seconds for case in swept] for name in SWEEP_METHODS}
     here, there = (crossover(accesses, side["zero-copy"], side["pinned"]) for side in (measured, planned))
     factor = max(here / there, there / here) if here and there else None

@@ -73,9 +73,7 @@ class Flags:
             )
 
     def start_traffic(self, stream: Any, mapped: int, size: int, reads: bool, blocks: int) -> None:
-        """A kernel that reads or writes `size` bytes of mapped memory over and over until `stop_traffic`; `blocks`: one a
-        multiprocessor.
-        """
+        """A kernel reads or writes `size` bytes of mapped memory until `stop_traffic`; `blocks`: one a multiprocessor."""
         self._words[2] = 0
         arguments = (mapped, size // 16, self.address + 8, _LIMIT_NS, int(reads))
         self._kernels.launch("stream16", stream, arguments, blocks, _TRAFFIC_THREADS)

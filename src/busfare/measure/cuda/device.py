@@ -32,8 +32,7 @@ from busfare.measure.run import UnavailableError
 
 #: Chunks start at multiples of this, as allocators give them, so that no two share a line.
 _STEP = 256
-#: Untimed pageable copies of each visit, so that what fits the processor's cache is in it; of longer ones the first
-#: takes what the third does.
+#: Untimed pageable copies of each visit, so that what fits the processor's cache is in it; longer ones need none.
 _CACHE_FILLS, _CACHE_BYTES = 2, 1 << 26
 #: A pass of the kernel beside a copy: short enough to wait for its end, long enough to fill the link; and its start.
 _TRAFFIC_BYTES, _TRAFFIC_START_S = 1 << 25, 5e-4

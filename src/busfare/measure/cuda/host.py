@@ -102,9 +102,8 @@ def require_room(on_host: float, on_gpu: float) -> None:
     rooms = {"host": (on_host, _OF_HOST * _SHARE * roomy_bytes()), "GPU": (on_gpu, _OF_GPU * free)}
     for what, (bytes_, most) in rooms.items():
         if bytes_ > most:
-            raise UnavailableError(
-                f"{bytes_:.0f} bytes are more than the {most:.0f} of the {what}'s available memory"
-            )
+            room = f"the {most:.0f} of the {what}'s available memory"
+            raise UnavailableError(f"{bytes_:.0f} bytes are more than {room}")
 
 
 def roomy_bytes() -> int:

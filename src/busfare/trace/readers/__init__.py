@@ -41,6 +41,14 @@ class Source:
         return whole(self.path, self.packed)
 
 
+#: Where launchers tell a process its rank, the nearest to it first: a batch script's own stands in every environment.
+RANK_VARIABLES = (
+    "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK", "PALS_RANKID", "SLURM_PROCID",
+)  # fmt: skip
+#: torchrun and its like set these together, in each of the processes that they start.
+TORCHRUN_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
+
+
 @dataclass(frozen=True)
 class RecordAgain:
     """How to record with the same profiler what a trace lacks, as it stands behind 'record with'; '' where nobody knows."""
