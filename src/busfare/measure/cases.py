@@ -1,6 +1,4 @@
-"""What is measured: cases that the parameters are fitted to, those that they are judged on, those that are shown; and the
-raw samples of a run, on file as JSON with times in nanoseconds.
-"""
+"""What is measured: cases to fit, to judge and to show; and the raw samples of a run, on file as JSON with times in ns."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""What a probe measures besides copies, and what that says: of a GPU's kernels its memories, pipelines and library GEMMs;
-and NCCL's operations among all GPUs.
-"""
+"""What a probe measures besides copies: a GPU's memories, pipelines and library GEMMs; NCCL's operations among all GPUs."""
 
 from __future__ import annotations
 

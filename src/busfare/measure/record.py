@@ -118,9 +118,7 @@ def recording(output: Path, question: Record) -> Iterator[None]:
 def environment(
     output: str, question: Record = DEFAULT, command: Sequence[str] = (), library: Path | None = None
 ) -> dict[str, str]:
-    """The environment variables that make a program record itself, for launchers that cannot be wrapped. `library` is the
-    recorder to use. Raises InputError where it is not installed.
-    """
+    """The variables that make a program record itself, by the recorder `library`. Raises InputError if it is missing."""
     path = recorder_library(library)
     capture = f"nvtx:{question.nvtx}" if question.nvtx else question.capture
     settings = {

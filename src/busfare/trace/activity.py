@@ -64,10 +64,7 @@ def deepest(spans: pl.DataFrame, gaps: pl.DataFrame) -> Activity | None:
 
 
 def most_sampled(samples: pl.DataFrame, gaps: pl.DataFrame) -> Activity | None:
-    """The frame of most samples within `gaps`; None if no sample has a frame.
-
-    `samples`: process, thread, start_ns, name (null without a frame of the program).
-    """
+    """The frame of most samples in `gaps`, or None. `samples`: process, thread, start_ns, name (null: not the program)."""
     samples = samples.with_columns(end_ns=pl.col("start_ns") + 1)
     names = [there.filter(_covered(there, gaps) > 0)["name"] for there, gaps in _by_thread(samples, gaps)]
     if not names:

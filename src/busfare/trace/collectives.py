@@ -322,8 +322,8 @@ def _of_requests(rows: pl.DataFrame, posts: pl.DataFrame) -> pl.DataFrame:
 def as_ranges(noted: pl.DataFrame, rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The calls of `noted` as rows of `MARKERS`, and of `DESCRIBED` those that they number: `rows` (with `sequence`)."""
     rows = rows.sort("call", "row", maintain_order=True)
-    of_calls = rows.with_row_index("collective").group_by("call")
-    of_calls = of_calls.agg(pl.col("collective").min(), messages=pl.len())
+    numbered = rows.with_row_index("collective").group_by("call")
+    of_calls = numbered.agg(pl.col("collective").min(), messages=pl.len())
     calls = noted.group_by("call", maintain_order=True).agg(pl.col("process", *CALL).first())
     calls = calls.join(of_calls, on="call", how="left", maintain_order="left")
     calls = calls.with_columns(pl.col("messages").fill_null(0))

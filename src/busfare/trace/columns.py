@@ -1,6 +1,4 @@
-"""Columns of whole numbers: rows numbered, chosen, sorted and looked up in another table; texts that a regular
-expression is found in; work on many rows in threads.
-"""
+"""Columns of whole numbers: rows numbered, chosen, sorted and looked up; texts matched; work on many rows in threads."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""How kernels were launched: the distinct launches, the operators of PyTorch behind them, and the GPU memory that is
-allocated meanwhile, the most that they can use.
-"""
+"""How kernels were launched: distinct launches, PyTorch's operators behind them, GPU memory allocated meanwhile."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Where in the program a call is made: the spans of its host thread around it (ranges, operators, functions), and the
-innermost frame of a stack that is the program's own, not a library's.
-"""
+"""Where in the program a call is made: the spans of its thread around it, and the program's innermost frame of a stack."""
 
 from __future__ import annotations
 
@@ -47,10 +45,7 @@ MODULE = re.compile(r"^nn\.Module: (?P<module>.+?)(_\d+)?$", re.DOTALL)
 
 
 def of_python(frames: str) -> str | None:
-    """The site in frames as PyTorch's profiler writes them, innermost first: `train.py(42): load;train.py(60): <module>`.
-
-    None where none is the program's.
-    """
+    """The site in PyTorch's frames, innermost first: `train.py(42): load;train.py(60): <module>`; None: no program's."""
     for frame in frames.split(";"):
         match = FRAME.match(frame.strip())
         if match and not is_library(match["file"]):
@@ -82,9 +77,7 @@ def is_library_module(module: str) -> bool:
 
 
 def of_native(function: str, module: str, file: str = "", line: int = 0) -> str | None:
-    """The site of a frame in a program or library, by its path: `train.cu:42 step()`, or `step() (train)` where no line is
-    known. None where it is a library's.
-    """
+    """The site of a frame: `train.cu:42 step()`, or `step() (train)` without a line. None where it is a library's."""
     if is_library_module(module) or LIBRARY_FUNCTIONS.search(function) or is_library(file):
         return None
     return placed(function, file, line) if line else f"{_cut(function)} ({_name_of(module)})"

@@ -139,9 +139,7 @@ def _drop_copies_listed_twice(trace: Trace, omissions: Omissions) -> None:
 
 
 def _drop_impossible_copies(trace: Trace, omissions: Omissions) -> int:
-    """Leaves out copies that a graph lists a second time, faster than any memory; takes the size of others that are as
-    unknown, and gives their number.
-    """
+    """Leaves out copies that a graph lists again, faster than any memory; others lose their size: the number of those."""
     ns = pl.col("end_ns") - pl.col("start_ns")
     if not trace.operations.select((pl.col("bytes") > ns * (FASTEST_MEMORY // 2)).any()).item():
         return 0

@@ -1,6 +1,4 @@
-"""What names mean: of an API call its plain name and what it waits for, of a kernel whether it carries data; columns of few
-words (kind, direction, memory) as codes and masks; names of calls once, and printable.
-"""
+"""What names of calls and kernels mean; columns of few words (kind, direction, memory) as codes; printable names."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""`bench methods`: S16's whole program run with every migration method, five ranges each, beside what `plan` says, the
-rankings of both, and S16's own figures.
-"""
+"""`bench methods`: S16's program run with every migration method, five ranges each, beside `plan` and S16's figures."""
 
 from __future__ import annotations
 
@@ -218,9 +216,7 @@ def run_methods(run: Run[MethodDevice], largest: int) -> Methods:
 
 
 def predicted_of(case: Case, kernel_s: float, machine: Machine) -> dict[str, Prediction]:
-    """What `plan` says of the GPU's part (both ways and the kernel) of each method in a case. `kernel_s`: seconds of the
-    kernel alone, its data in device memory.
-    """
+    """What `plan` says of the GPU's part of each method in a case; `kernel_s`: seconds of the kernel alone on the GPU."""
     bytes_, often = 4.0 * case.elements, float(case.accesses)
     problem = Problem("multiply", bytes_, bytes_, kernel_s, memory="pageable", streams=1)
     accessed = replace(problem, accesses_in=often, accesses_out=often)
@@ -231,9 +227,7 @@ def predicted_of(case: Case, kernel_s: float, machine: Machine) -> dict[str, Pre
 
 
 def _calls_s(node: Node, method: str) -> float:
-    """Seconds that the host takes to submit a method's copies and kernel, and to see each of them end, besides what `plan`
-    says; where `probe` measured it.
-    """
+    """Seconds of a method's calls that `plan` leaves out: submitting, and seeing the ends; where `probe` measured it."""
     launch, copy, ended = (
         cost.call_s if (cost := node.call_cost(call)) else 0.0 for call in ("launch", "copy", "synchronise")
     )

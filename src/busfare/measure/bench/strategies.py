@@ -1,6 +1,4 @@
-"""`bench strategies`: every overlap strategy of W14 run for real on several kernels. Of each cell its kernel alone, then its
-link and every version, by turns at several moments; and what was measured beside what was predicted.
-"""
+"""`bench strategies`: W14's overlap strategies run on several kernels at several moments, beside predictions."""
 
 from __future__ import annotations
 

@@ -221,9 +221,7 @@ def _streams(case: Case, board: Board, ends: Ends) -> Issue:
 
 
 def _across(case: Case, board: Board, ends: Ends) -> Issue:
-    """Each chunk is copied in, read and written by a kernel, and copied out, breadth first: in a stream of its own, or in a
-    stream an engine.
-    """
+    """Chunks copied in, computed on and copied out, breadth first: in a stream each, or in a stream an engine."""
     out, count = Ends(_opposite(case), board), case.count
     many = case.mode == ACROSS_STREAMS
 
@@ -270,9 +268,7 @@ def _strided(case: Case, board: Board, ends: Ends) -> Issue:
 
 
 def _kernel(case: Case, board: Board, ends: Ends) -> Issue:
-    """A kernel that reads mapped memory (h2d), writes it (d2h), or does both at once (kernel-both); by itself, or while
-    copies run the other way until past its end.
-    """
+    """A kernel reads mapped memory (h2d), writes it (d2h) or both (kernel-both), alone or while copies run the other way."""
     if case.bytes % 16:
         raise UnavailableError("mapped memory is read in units of 16 bytes")
     name = "read16" if case.direction == "h2d" and case.mode != "kernel-both" else "copy16"

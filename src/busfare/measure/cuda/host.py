@@ -1,6 +1,4 @@
-"""A machine with NVIDIA GPUs: a board a GPU, and what NVML and the system say of it, for the record: JSON types only, None
-where it is not told.
-"""
+"""A machine with NVIDIA GPUs: a board a GPU, and what NVML and the system tell, as JSON types; None where they do not."""
 
 from __future__ import annotations
 

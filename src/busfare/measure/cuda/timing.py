@@ -141,9 +141,7 @@ def sampled(
 
 @contextmanager
 def captured(streams: Sequence[Any], issue: Issue) -> Iterator[Issue]:
-    """What `issue` puts into the first of `streams`, and into those that wait for it, as a graph: what launches it into
-    the first stream that it is given.
-    """
+    """What `issue` puts into the first of `streams`, and into those that wait for it, as a graph that a stream launches."""
     checked(driver.cuStreamBeginCapture(streams[0], _CAPTURE), "cuStreamBeginCapture")
     try:
         issue(streams)

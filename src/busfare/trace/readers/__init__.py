@@ -19,10 +19,7 @@ from busfare.trace.readers.tables import SqliteTables
 
 @dataclass(frozen=True)
 class Source:
-    """A trace to read: a file or a directory, with the open `database` of an SQLite file.
-
-    `launches`, `activity`: whether the trace gets the table of this name.
-    """
+    """A file or directory to read, an SQLite file with its `database`; whether the trace gets `launches`, `activity`."""
 
     path: Path
     packed: bool = False

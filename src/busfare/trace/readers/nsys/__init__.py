@@ -86,8 +86,8 @@ def _note_diagnostics(tables: TableSource, omissions: Omissions) -> None:
     of_gpu = pl.col("text").str.contains("CUDA|GPU|Unified Memory")
     grave = pl.col("severity").replace(NOT_GRAVE, 0).fill_null(0)
     rank = grave + 4 * lost.cast(INT) + 2 * of_gpu.cast(INT)
-    warnings = frame.filter(lost | (grave > 0)).group_by("text", maintain_order=True)
-    warnings = warnings.agg(pl.len(), rank=rank.max()).sort("rank", descending=True, maintain_order=True)
+    by_text = frame.filter(lost | (grave > 0)).group_by("text", maintain_order=True)
+    warnings = by_text.agg(pl.len(), rank=rank.max()).sort("rank", descending=True, maintain_order=True)
     for text, count in warnings.select("text", "len").head(MOST_WARNINGS).iter_rows():
         omissions.add("profiler-said", count, text=" ".join(text[:200].split()))
     omissions.count("profiler-said/more", int(warnings["len"].slice(MOST_WARNINGS).sum()))

@@ -30,10 +30,7 @@ LOSSES = (
 
 
 def read(path: Path, launches: bool = False) -> Trace:
-    """Reads a recording, or all recordings of a directory on one timeline, with their launches or not.
-
-    Raises InputError when there is none, or none that can be read.
-    """
+    """Reads a recording, or all of a directory on one timeline. Raises InputError if there is none, or none can be read."""
     files = recordings_in(path) if path.is_dir() else [path]
     if not files:
         raise InputError(f"{path}: the directory has no recording; give the directory of `busfare record -o`")

@@ -1,6 +1,4 @@
-"""A recording of one process and its place among the processes of a trace: where in the program its calls are made, and what
-its MPI and NCCL calls send, receive or do together with other ranks.
-"""
+"""A recording of one process: where in the program its calls are made, and what its MPI and NCCL calls transfer."""
 
 from __future__ import annotations
 

@@ -186,9 +186,10 @@ def _read_csv(tables: CsvFiles, launches: bool) -> Trace:
     allocations = _on_agents(allocations, "agent", agents)
     pids = regions["process"].drop_nulls().unique()
     process = pl.lit(pids[0] if len(pids) == 1 else None, INT)
-    schemas = (kernels, KERNELS), (copies, COPIES), (regions, REGIONS), (allocations, ALLOCATIONS)
-    tables_ = (conform(*pair).with_columns(pl.col("process").fill_null(process)) for pair in schemas)
-    records = Records(*tables_, agents.filter(type="GPU"))
+    pairs = (kernels, KERNELS), (copies, COPIES), (regions, REGIONS), (allocations, ALLOCATIONS)
+    timed = (conform(*pair).with_columns(pl.col("process").fill_null(process)) for pair in pairs)
+    records = Records(*timed)
+    records.devices = agents.filter(type="GPU")
     return records.trace(path, "rocprof-csv", "rocprof (CSV)", omissions, launches)
 
 

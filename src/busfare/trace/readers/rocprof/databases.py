@@ -233,13 +233,13 @@ class _Rpd(_File):
         called = pl.col("type").fill_null("").str
         # The record is one a call: of several copies it does not say which size each had.
         alone = pl.len().over("part", "api_id", called.contains(COPY_TYPES)) == 1
-        kind = pl.when(pl.col("call") == GRAPH_LAUNCH).then(pl.lit("graph"))
-        kind = kind.when(called.contains(COPY_TYPES)).then(pl.lit("copy"))
+        copy = pl.when(called.contains(COPY_TYPES)).then(pl.lit("copy"))
+        other = copy.when(called.contains("^(Fill|Memset)")).then(pl.lit("set")).otherwise(pl.lit("kernel"))
         by_call = meant("copy_kind", DIRECTION_OF, DIRECTIONS)
         frame = frame.with_columns(
             size=pl.when(alone).then("size"),
             direction=pl.coalesce(direction_named(pl.col("type")), by_call),
-            kind=kind.when(called.contains("^(Fill|Memset)")).then(pl.lit("set")).otherwise(pl.lit("kernel")),
+            kind=pl.when(pl.col("call") == GRAPH_LAUNCH).then(pl.lit("graph")).otherwise(other),
         )
         self._note_unknown(frame)
         frame = self._placed(frame.rename({"srcDevice": "source", "dstDevice": "destination"}))

@@ -146,10 +146,7 @@ class Records:
 
 
 def copies(frame: pl.DataFrame, omissions: Omissions, host: pl.Expr) -> pl.DataFrame:
-    """Copies with what directions and GPUs mean: `p2p`, and kinds of memory, that of the host as `host` says.
-
-    `frame`: kind, direction, size, and the GPUs `source` and `destination`.
-    """
+    """Copies with `p2p` and kinds of memory, `host` on the host; of kind, direction, size, source, destination (GPUs)."""
     direction, ends = pl.col("direction"), (pl.col("source"), pl.col("destination"))
     between = (direction == "d2d") & (ends[0] >= 0) & (ends[1] >= 0) & (ends[0] != ends[1])
     omissions.count("unknown-direction", frame.filter(direction.is_null(), kind="copy").height)

@@ -179,7 +179,7 @@ def _names(entries: Any) -> dict[int, str]:
 def _value(stat: Any, texts: dict[int, str]) -> int | float | str | None:
     """What a stat says. Texts may be those that the plane's metadata number."""
     kind = stat.WhichOneof("value")
-    value = getattr(stat, kind) if kind else None
+    value: Any = getattr(stat, kind) if kind else None
     return _text(value) if kind == "str_value" else texts.get(value) if kind == "ref_value" else value
 
 
