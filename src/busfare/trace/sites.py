@@ -138,6 +138,13 @@ def _swept(spans: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def parents(begun: pl.DataFrame) -> pl.DataFrame:
+    """Of spans in order of start on their threads, with `depth`: `span`, and `parent`, the last begun one level above."""
+    begun = begun.select("span", "depth").with_row_index("at")
+    above = begun.select("at", pl.col("depth") + 1, parent="span")
+    return begun.join_asof(above, on="at", by="depth", check_sortedness=False).select("span", "parent")
+
+
 def around_calls(spans: pl.DataFrame, calls: pl.DataFrame, rows: NDArray[np.signedinteger[Any]]) -> pl.Series:
     """Of these rows of `calls` the row of the innermost span around each; null for row -1."""
     present = rows >= 0
@@ -157,28 +164,15 @@ def stacks(
     swept = _swept(spans, points.select(*PLACE, "start_ns"))
     inner = swept.filter(pl.col("order") == 2).sort("point").select(_open_span()).to_series()
     row = inner.cast(pl.Int64).fill_null(-1).to_numpy()
+    inside = parents(swept.filter(pl.col("order") == 1)).drop_nulls()
+    span, parent = (inside[column].to_numpy() for column in ("span", "parent"))
+    lasts = spans["start_ns"].to_numpy()[span] < spans["end_ns"].to_numpy()[parent]
     # The last: of row -1.
-    name, outer = (np.append(of_spans, -1) for of_spans in (name, _outer(swept, spans.height)))
+    name, outer = np.append(name, -1), np.full(spans.height + 1, -1, np.int64)
+    outer[span[lasts]] = parent[lasts]
     levels = [name[row]]
     while len(levels) < MOST_NAMED and (row >= 0).any():
         row = outer[row]
         levels.append(name[row])
     number, first = numbered(levels)
     return [tuple(int(level[at]) for level in reversed(levels) if level[at] >= 0) for at in first], number
-
-
-def _outer(swept: pl.DataFrame, spans: int) -> NDArray[np.int64]:
-    """Of each span the row of the one around it; -1 where there is none."""
-    begun = swept.filter(pl.col("order") == 1).select("depth", "start_ns", "end_ns", "span")
-    begun = begun.with_row_index("at")
-    requests = begun.with_columns(pl.col("depth") - 1, inner="span", inside=True).drop("span", "end_ns")
-    around = (
-        pl.concat([begun, requests], how="diagonal")
-        .sort("depth", "at")
-        .with_columns(pl.col("span", "end_ns").forward_fill().over("depth"))
-        .filter(pl.col("inside").is_not_null())
-    )
-    rows = around.select("inner", _open_span()).drop_nulls()
-    outer = np.full(spans, -1, np.int64)
-    outer[rows["inner"].to_numpy()] = rows["span"].to_numpy()
-    return outer
