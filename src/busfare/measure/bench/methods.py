@@ -74,6 +74,10 @@ PUBLISHED = results.Published(
 )
 
 
+#: What `plan` says, by method.
+Planned = Mapping[str, Prediction]
+
+
 class Case(NamedTuple):
     """A vector of `elements` ints, each of which the kernel reads and writes `accesses` times."""
 
@@ -215,7 +219,7 @@ def run_methods(run: Run[MethodDevice], largest: int) -> Methods:
     return methods
 
 
-def predicted_of(case: Case, kernel_s: float, machine: Machine) -> dict[str, Prediction]:
+def predicted_of(case: Case, kernel_s: float, machine: Machine) -> Planned:
     """What `plan` says of the GPU's part of each method in a case; `kernel_s`: seconds of the kernel alone on the GPU."""
     bytes_, often = 4.0 * case.elements, float(case.accesses)
     problem = Problem("multiply", bytes_, bytes_, kernel_s, memory="pageable", streams=1)
@@ -259,9 +263,7 @@ def methods_result(run: Run[MethodDevice], methods: Methods) -> results.MethodsR
     )
 
 
-def _cell(
-    run: Run[MethodDevice], methods: Methods, case: Case, predicted: Mapping[str, Prediction]
-) -> results.MethodsCell:
+def _cell(run: Run[MethodDevice], methods: Methods, case: Case, predicted: Planned) -> results.MethodsCell:
     host_s = methods.host_s(case)
     rows = [
         _method(run, m, methods.gpu_samples(m), predicted.get(m.method), host_s)
@@ -321,9 +323,7 @@ def _method(
     )
 
 
-def _crossover(
-    methods: Methods, predicted: Mapping[Case, Mapping[str, Prediction]]
-) -> results.Crossover | None:
+def _crossover(methods: Methods, predicted: Mapping[Case, Planned]) -> results.Crossover | None:
     """From how many accesses on pinned copies beat zero-copy, at the size that was swept."""
     compared = [case for case in predicted if {*SWEEP_METHODS} <= {m.method for m in methods.of(case)}]
     if not compared:

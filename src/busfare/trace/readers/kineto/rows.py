@@ -188,13 +188,10 @@ def activity_of(scanner: EventScanner) -> pl.DataFrame:
 
 def dependencies(events: pl.DataFrame, names: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
     """Rows of `events`."""
-    events = events.with_columns(
-        process="owner", event="waited_event", record_correlation="waited_correlation"
-    )
-    waits = _synchronised(events, names, "Stream Wait Event").with_columns(kind=pl.lit("wait"))
-    record = pl.lit("record")
+    events, record = events.with_columns(process="owner", event="waited_event"), pl.lit("record")
+    waits = _synchronised(events, names, "Stream Wait Event")
+    waits = waits.with_columns(kind=pl.lit("wait"), record_correlation="waited_correlation")
     records = events.filter(pl.col("category") == EVENT_RECORD).with_columns(kind=record)
-    records = records.drop("record_correlation")
     # A wait names the record that it waits for; where that has no row of its own, its call gives one.
     place = ["process", "device", "context", "event"]
     implied = waits.select(*place, correlation="waited_correlation", stream="waited_stream")

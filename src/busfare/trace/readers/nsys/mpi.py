@@ -26,7 +26,7 @@ TABLES = {
 CALL_COLUMNS = TIMES | ints("globalTid textId")
 OF_CALLS = {"commHandle": "handle", "remoteRank": "peer", "size": "bytes", "requestHandle": "request"}
 RANKS, COMMUNICATORS = "MPI_RANKS", "MPI_COMMUNICATORS"
-COMMUNICATOR_COLUMNS = ints(
+OF_COMMUNICATORS = ints(
     "rank timestamp commHandle parentHandle localRank size groupRoot groupRootUid commUid"
 )
 WORLD = "MPI_COMM_WORLD"
@@ -134,7 +134,7 @@ def _in_communicators(noted: pl.DataFrame, tables: TableSource) -> pl.DataFrame:
     """With `called`, `place` and `size` of each row's communicator, and `members`, of which the guide says too little."""
     keys = ["process", "handle"]
     rank_of = pl.DataFrame(list(ranks(tables).items()), schema=smalls("process") | ints("rank"), orient="row")
-    described = tables.read(COMMUNICATORS, COMMUNICATOR_COLUMNS).drop_nulls("commHandle")
+    described = tables.read(COMMUNICATORS, OF_COMMUNICATORS).drop_nulls("commHandle")
     made = _communicators(described, rank_of)
     placed = noted.with_row_index("at").sort("start_ns")
     placed = placed.join_asof(made, left_on="start_ns", right_on="begun", by=keys, check_sortedness=False)

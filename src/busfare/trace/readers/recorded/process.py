@@ -210,7 +210,7 @@ def _of_nccl(noted: pl.DataFrame) -> pl.DataFrame:
     )
     # Of several GPUs of one process it says what is true of all.
     fields = [*OF_COMMUNICATOR, "kind", "bytes", "peer", "sequence"]
-    only = pl.when(pl.col(fields).n_unique() == 1).then(pl.col(fields).first())
-    groups = groups.group_by("request").agg(only)
+    alike = pl.when(pl.col(fields).n_unique() == 1).then(pl.col(fields).first())
+    groups = groups.group_by("request").agg(alike.first())
     ends = ends.drop(fields).join(groups, on="request", maintain_order="left")
     return pl.concat([alone, ends.select(rows.columns)])

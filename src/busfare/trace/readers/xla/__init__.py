@@ -180,7 +180,9 @@ def _value(stat: Any, texts: dict[int, str]) -> int | float | str | None:
     """What a stat says. Texts may be those that the plane's metadata number."""
     kind = stat.WhichOneof("value")
     value: Any = getattr(stat, kind) if kind else None
-    return _text(value) if kind == "str_value" else texts.get(value) if kind == "ref_value" else value
+    if kind == "str_value":
+        return _text(value)
+    return texts.get(value) if kind == "ref_value" else value
 
 
 def _values(stats: Any, texts: dict[int, str]) -> dict[str, int | float | str | None]:
