@@ -77,16 +77,18 @@ def _named(trace: Trace, name: str) -> pl.DataFrame:
 
 def _place(iteration: int, count: int, what: str, trace: Trace) -> int:
     if iteration > count:
-        why = f"the trace has {count} {what}; give 1 to {count}"
-        raise InputError(f"{trace.path}: `iteration` {iteration}: {why}")
+        raise InputError(
+            f"{trace.path}: `iteration` {iteration}: the trace has {count} {what}; give 1 to {count}"
+        )
     return iteration - 1
 
 
 def _unit(trace: T, iteration: int) -> T:
     every = units_of(trace)
     if not every:
-        why = "nothing repeats; give `range` NAME or `window` START..END"
-        raise InputError(f"{trace.path}: `iteration`: {why}")
+        raise InputError(
+            f"{trace.path}: `iteration`: nothing repeats; give `range` NAME or `window` START..END"
+        )
     count = min(len(units.starts) for units in every)
     place, what = _place(iteration, count, "units of work", trace), f"`iteration` {iteration} of {count}"
     starts = np.array([units.starts[place] for units in every])

@@ -180,8 +180,8 @@ class _Rocpd(_File):
         messages = self.lookup("rocpd_event", ints("id") | texts("extdata")).select(
             "id", "part", message=pl.col("extdata").str.json_path_match("$.message").replace("", None)
         )
-        said = pl.when(marked(pl.col("category"))).then("message")
-        return self.joined(frame, "event_id", messages).with_columns(name=pl.coalesce(said, "name"))
+        spoken = pl.when(marked(pl.col("category"))).then("message")
+        return self.joined(frame, "event_id", messages).with_columns(name=pl.coalesce(spoken, "name"))
 
     def _threads(self, frame: pl.DataFrame) -> pl.DataFrame:
         """`frame` with the number that the system gave the thread."""
@@ -234,12 +234,12 @@ class _Rpd(_File):
         # The record is one a call: of several copies it does not say which size each had.
         alone = pl.len().over("part", "api_id", called.contains(COPY_TYPES)) == 1
         copy = pl.when(called.contains(COPY_TYPES)).then(pl.lit("copy"))
-        other = copy.when(called.contains("^(Fill|Memset)")).then(pl.lit("set")).otherwise(pl.lit("kernel"))
+        typed = copy.when(called.contains("^(Fill|Memset)")).then(pl.lit("set")).otherwise(pl.lit("kernel"))
         by_call = meant("copy_kind", DIRECTION_OF, DIRECTIONS)
         frame = frame.with_columns(
             size=pl.when(alone).then("size"),
             direction=pl.coalesce(direction_named(pl.col("type")), by_call),
-            kind=pl.when(pl.col("call") == GRAPH_LAUNCH).then(pl.lit("graph")).otherwise(other),
+            kind=pl.when(pl.col("call") == GRAPH_LAUNCH).then(pl.lit("graph")).otherwise(typed),
         )
         self._note_unknown(frame)
         frame = self._placed(frame.rename({"srcDevice": "source", "dstDevice": "destination"}))
@@ -290,8 +290,8 @@ class _Rpd(_File):
         graphs = frame.filter(pl.col("kind") == "graph")
         copied = graphs.filter(pl.col("type").str.contains(COPY_TYPES)).height
         self.omissions.count("opaque-graphs/amd", graphs.height, copied=copied)
-        known = pl.col("type").is_in(KERNEL_TYPES).fill_null(False)
-        self.omissions.count("unknown-operations", frame.filter(~known, kind="kernel").height)
+        listed = pl.col("type").is_in(KERNEL_TYPES).fill_null(False)
+        self.omissions.count("unknown-operations", frame.filter(~listed, kind="kernel").height)
 
     def _with_launch(self, frame: pl.DataFrame) -> pl.DataFrame:
         """`frame` with columns of `LAUNCH_SHAPE`, which stand with the call.
