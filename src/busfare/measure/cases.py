@@ -1,6 +1,4 @@
-"""What is measured: cases that the parameters are fitted to, those that they are judged on, those that are shown; and the
-raw samples of a run, on file as JSON with times in nanoseconds.
-"""
+"""What is measured: cases to fit, to judge and to show; and the raw samples of a run, on file as JSON with times in ns."""
 
 from __future__ import annotations
 
@@ -65,8 +63,7 @@ class Samples:
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 HOST_DIRECTIONS: tuple[Direction, Direction] = ("h2d", "d2h")
 
-#: No power of two and no neat multiple, so that no fitted size is among them, and odd ones that end in a
-#: part of a packet.
+#: No powers of two or neat multiples, so that no fitted size is among them; odd ones end in a part of a packet.
 HELD_OUT_BYTES = (
     3, 100, 777, 1500, 5_000, 10_001, 23_456, 45_678, 91_000, 150_000, 300_007, 700_000, 1_300_000,
     2_500_000, 5_500_000, 11_111_111, 27_000_000, 90_000_001, 300_000_000, 800_000_000,
@@ -85,7 +82,7 @@ SHARES = {
 #: Modes in which chunks are copied in, computed on and copied out: in a stream each, and in a stream an engine.
 ACROSS_STREAMS, ACROSS_ENGINES = "across-streams", "across-engines"
 #: Modes in which every GPU copies at the same time, one way and both.
-ALL_GPUS, ALL_GPUS_DUPLEX = "all-gpus", "all-gpus-both"
+ALL_AT_ONCE = ALL_GPUS, ALL_GPUS_DUPLEX = "all-gpus", "all-gpus-both"
 #: Copies behind each other in one stream; strided ones: rows.
 TRAINS, ROWS = (16, 128), 1024
 
@@ -173,8 +170,9 @@ _QUICK = (
 
 def at_once(fast: bool) -> tuple[Case, ...]:
     """Copies of all GPUs together: what the host's memory then carries."""
-    size, modes = 16 * MIB if fast else 64 * MIB, (ALL_GPUS, ALL_GPUS_DUPLEX)
-    return tuple(Case(direction, "pinned", mode, size, 4) for mode in modes for direction in HOST_DIRECTIONS)
+    size = 16 * MIB if fast else 64 * MIB
+    flows = product(ALL_AT_ONCE, HOST_DIRECTIONS)
+    return tuple(Case(direction, "pinned", mode, size, 4) for mode, direction in flows)
 
 
 def copies(gpu: int, peers: Sequence[int], fast: bool) -> tuple[Case, ...]:
@@ -336,10 +334,7 @@ class Record(Struct, tag_field="schema", tag="busfare.probe-raw/1", rename={"mea
 
 
 def write_record(record: Record, path: Path) -> None:
-    """Writes the record as one JSON object, packed where the name ends in `.gz`.
-
-    Raises InputError where the file cannot be written.
-    """
+    """Writes the record as a JSON object, packed if the name ends in `.gz`. Raises InputError if it cannot be written."""
     text = msgspec.json.encode(record)
     write_file(path, gzip.compress(text, mtime=0) if path.suffix == ".gz" else text)
 

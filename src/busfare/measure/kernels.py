@@ -1,6 +1,4 @@
-"""What a probe measures besides copies, and what that says: of a GPU's kernels its memories, pipelines and library GEMMs;
-and NCCL's operations among all GPUs.
-"""
+"""What a probe measures besides copies: a GPU's memories, pipelines and library GEMMs; NCCL's operations among all GPUs."""
 
 from __future__ import annotations
 
@@ -114,7 +112,8 @@ def kernels_of(measured: dict[Case, Measurement], facts: dict[str, Any]) -> Iter
     seconds = {case: max(s - outside_s, s / 2) for case, s in seconds.items()}
     units = facts.get("multiprocessors") or 1
     gemms = [gemm_of(c.mode, s / c.count) for c, s in seconds.items() if c.mode.startswith("gemm-")]
-    streams = sorted((c for c in seconds if c.mode.startswith("stream-")), key=lambda c: c.bytes)
+    sized = sorted(seconds, key=lambda c: c.bytes)
+    stream_of: dict[str, Stream] = {f"stream-{kind}": kind for kind in get_args(Stream)}
     flops: dict[Pipeline, float] = {}
     for name, (operations, loops) in LOOPS.items():
         rates = [units * operations * loops / s for c, s in seconds.items() if c.mode == f"pipeline-{name}"]
@@ -127,19 +126,13 @@ def kernels_of(measured: dict[Case, Measurement], facts: dict[str, Any]) -> Iter
         launch_s=launch_s,
         launch_interval_s=interval_s,
         # The largest of each comes last, and stays.
-        memory_bytes_per_s={
-            kind: c.bytes / seconds[c]
-            for kind in get_args(Stream)
-            for c in streams
-            if c.mode == f"stream-{kind}"
-        },
+        memory_bytes_per_s={stream_of[c.mode]: c.bytes / seconds[c] for c in sized if c.mode in stream_of},
         l2_bytes_per_s=next((c.total_bytes / s for c, s in seconds.items() if c.mode == "l2-read"), None),
         flops_per_s=flops,
         gemm=tuple(gemm for gemm in gemms if len(GEMMS[gemm.type]) > 1),
         passes=tuple(
             Pass(kind, c.bytes, seconds[c] / c.count)
-            for kind in PASSES
-            for c in sorted(seconds, key=lambda c: c.bytes)
+            for kind, c in product(PASSES, sized)
             if c.mode == f"pass-{kind}"
         ),
     )

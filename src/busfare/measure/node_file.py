@@ -1,6 +1,4 @@
-"""The node of a machine that was probed: its graph, as the system tells it; and any node as the text of a node file, which
-`busfare.nodes` reads back to the digits that were measured.
-"""
+"""The node of a probed machine: its graph, as the system tells it; and any node as text, to the measured digits."""
 
 from __future__ import annotations
 

@@ -17,17 +17,8 @@ import msgspec
 from msgspec import Struct
 
 from busfare.errors import InputError
-from busfare.measure import kernels, run
-from busfare.measure.cases import (
-    LeftOut,
-    Measurement,
-    Ranged,
-    Record,
-    at_once,
-    copies,
-    interquartile_mean,
-    interval,
-)
+from busfare.measure import cases, kernels, run
+from busfare.measure.cases import LeftOut, Measurement, Ranged, Record, interquartile_mean
 from busfare.measure.node_file import link_of, most_of, named
 from busfare.measure.profile import Residual, profile, residuals
 from busfare.measure.run import Device, Progress
@@ -146,26 +137,23 @@ def measured(
     chosen = range(len(facts["gpus"])) if gpus is None else gpus
     # Asked for first: with one GPU it is said before anything is measured.
     fast, only = question.quick, question.only
-    together = (
-        kernels.collective_cases(len(chosen), fast) if question.collectives or only == "collectives" else ()
-    )
+    with_collectives = question.collectives or only == "collectives"
+    together = kernels.collective_cases(len(chosen), fast) if with_collectives else ()
     for gpu in chosen:
         if only in (None, "copies"):
-            cases = copies(gpu, [peer for peer in chosen if peer != gpu], fast)
+            copies = cases.copies(gpu, [peer for peer in chosen if peer != gpu], fast)
             budget = (QUICK_S if fast else FULL_S) * _MEASURING_SHARE
-            run.measure(device, cases, record, budget, progress)
+            run.measure(device, copies, record, budget, progress)
         # A node that nobody measured kernels on has none to play.
         plays = facts["gpus"][gpu].get("kernels", True)
         if only == "kernels" and not plays:
-            raise InputError(
-                f"node {facts['plays']}: has no kernel rates; name a node whose file has [[kernels]]"
-            )
+            why = "has no kernel rates; name a node whose file has [[kernels]]"
+            raise InputError(f"node {facts['plays']}: {why}")
         if only in (None, "kernels") and plays:
-            cases = kernels.kernel_cases(facts["gpus"][gpu], gpu, fast)
             budget = kernels.QUICK_KERNELS_S if fast else kernels.KERNELS_S
-            run.measure(device, cases, record, budget, progress)
+            run.measure(device, kernels.kernel_cases(facts["gpus"][gpu], gpu, fast), record, budget, progress)
     if len(chosen) > 1 and only in (None, "copies"):
-        run.measure(device, at_once(fast), record, QUICK_AT_ONCE_S if fast else AT_ONCE_S, progress)
+        run.measure(device, cases.at_once(fast), record, QUICK_AT_ONCE_S if fast else AT_ONCE_S, progress)
     if together:
         budget = kernels.QUICK_COLLECTIVES_S if fast else kernels.COLLECTIVES_S
         run.measure(device, together, record, budget, progress)
@@ -211,7 +199,7 @@ def _probed(m: Measurement) -> ProbedCase:
         stopped=m.stopped,
         device_seconds=interquartile_mean(m.device_s) if m.device_ns else None,
         api_seconds=interquartile_mean(m.api_s) if m.api_ns else None,
-        interval_seconds=interval(m.seconds),
+        interval_seconds=cases.interval(m.seconds),
     )
 
 

@@ -10,19 +10,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from busfare.measure.cases import (
-    ACROSS_ENGINES,
-    ACROSS_STREAMS,
-    ALL_GPUS,
-    ALL_GPUS_DUPLEX,
-    HOST_DIRECTIONS,
-    SHARES,
-    Case,
-    Measurement,
-    Record,
-    interquartile_mean,
-    is_held_out,
-)
+from busfare.measure import cases
+from busfare.measure.cases import HOST_DIRECTIONS, SHARES, Case, Measurement, Record, interquartile_mean
 from busfare.measure.kernels import collective_curves, kernels_of
 from busfare.measure.node_file import SOURCE, bare_node
 from busfare.nodes import Contention, Cost, Curve, FloatArray, Node, Shares, Together
@@ -93,7 +82,7 @@ def profile(record: Record) -> Node:
 
 def _at_once(measurements: Sequence[Measurement], gpus: int) -> AtOnce | None:
     """What the one memory carried of all GPUs' copies; None where any of it is missing."""
-    flows = [(mode, direction) for mode in (ALL_GPUS, ALL_GPUS_DUPLEX) for direction in HOST_DIRECTIONS]
+    flows = [(mode, direction) for mode in cases.ALL_AT_ONCE for direction in HOST_DIRECTIONS]
     rows = [m for m in measurements if (m.mode, m.direction) in flows and m.device_ns]
     rates = {(m.mode, m.direction): gpus * m.case.total_bytes / m.undisturbed_s for m in rows}
     return AtOnce(*(rates[flow] for flow in flows)) if all(flow in rates for flow in flows) else None
@@ -111,7 +100,8 @@ def _curves(runs: Cases) -> Iterator[Curve]:
         fields: dict[str, Any] = fit(*points, most=most).lines
         if like.memory == "pinned":
             fields["issue_interval_s"] = _intervals(runs, like, fields["gap_per_byte_s"][-1])
-            fields["detail"] = _detail(runs, like)
+            together = _streams(runs, like, DETAIL[like.direction])
+            fields["detail"] = tuple(Together(streams=n, **fit(*_points(runs, c)).lines) for n, c in together)
             fields["after_kernel_s"] = _after_kernel(runs, like)
         if like.direction == "h2d":
             fields["event_wait_s"] = _added(runs, like, "event-kernel", _launch_s(runs))
@@ -134,7 +124,7 @@ def _points(runs: Cases, like: Case) -> tuple[FloatArray, FloatArray]:
         # What is cheap to compare goes first: a probe has thousands of cases.
         if (case.mode, case.count) == (like.mode, like.count)
         and replace(case, bytes=like.bytes) == like
-        and not is_held_out(case)
+        and not cases.is_held_out(case)
     )
     columns = np.array(points, np.float64).reshape(-1, 2).T
     return columns[0], columns[1]
@@ -147,12 +137,6 @@ def _streams(runs: Cases, path: Case, wanted: Sequence[int]) -> list[tuple[int, 
     numbers = [n for n in sorted(counts) if len(_points(runs, replace(path, mode="streams", count=n))[0]) > 1]
     taken = {next((n for n in numbers if n >= count), numbers[-1]) for count in wanted} if numbers else set()
     return [(n, replace(path, mode="streams", count=n)) for n in sorted(taken)]
-
-
-def _detail(runs: Cases, path: Case) -> tuple[Together, ...]:
-    """Copies in several streams at once, as curves of their own."""
-    together = _streams(runs, path, DETAIL[path.direction])
-    return tuple(Together(streams=count, **fit(*_points(runs, like)).lines) for count, like in together)
 
 
 def _intervals(runs: Cases, path: Case, gap: float) -> dict[int, float]:
@@ -230,9 +214,8 @@ def _duplex_start(duplex: Measurement | None, shares: Contention, paths: list[Cu
         return 0.0
     kept = [(c, shares.mapped_both.of(direction)) for direction, c in mapped.items()]
     moving = max(START_BYTES * float(c.gap_per_byte(START_BYTES)) / share for c, share in kept)
-    return max(
-        duplex.undisturbed_s - sum(float(c.latency_overhead(START_BYTES)) for c, _ in kept) - moving, 0.0
-    )
+    latency = sum(float(c.latency_overhead(START_BYTES)) for c, _ in kept)
+    return max(duplex.undisturbed_s - latency - moving, 0.0)
 
 
 def _across_streams(runs: Cases, paths: list[Curve]) -> float | None:
@@ -240,8 +223,9 @@ def _across_streams(runs: Cases, paths: list[Curve]) -> float | None:
     the first chunk in, the last one out and the issue intervals. None where any of it was not measured.
     """
     pinned = [c for c in paths if c.memory == "pinned" and c.direction in HOST_DIRECTIONS]
-    streams = min((c for c in runs if c.mode == ACROSS_STREAMS), default=None)
-    if streams is None or (engines := replace(streams, mode=ACROSS_ENGINES)) not in runs or len(pinned) < 2:
+    streams = min((c for c in runs if c.mode == cases.ACROSS_STREAMS), default=None)
+    engines = streams and replace(streams, mode=cases.ACROSS_ENGINES)
+    if streams is None or engines not in runs or len(pinned) < 2:
         return None
     in_engines, in_streams = (
         runs[case].quietest_s
@@ -330,6 +314,6 @@ def residuals(curves: Iterable[Curve], record: Record, held_out_only: bool = Tru
     return [
         Residual(m.case, m.undisturbed_s, seconds)
         for m in record.measurements
-        if is_held_out(m.case) or not held_out_only
+        if cases.is_held_out(m.case) or not held_out_only
         if (seconds := _predicted(curves, m.case)) is not None
     ]

@@ -18,7 +18,7 @@ import sys
 import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import chain
 from pathlib import Path
 
@@ -27,6 +27,7 @@ import numpy as np
 from busfare.errors import InputError, NoGpuError
 from busfare.files import check_place
 from busfare.questions import Record
+from busfare.trace.readers import RANK_VARIABLES, TORCHRUN_VARIABLES
 from busfare.trace.readers.recorded.file import CHUNK, CHUNK_MAGIC, ENTRY, TABLES, read_recording
 from busfare.trace.sites import is_library_module
 
@@ -37,12 +38,6 @@ MESSAGES = "libbusfare_messages.so"
 
 #: Programs that start the real one elsewhere, perhaps where there is a GPU while here is none.
 _LAUNCHERS = {"srun", "mpirun", "mpiexec", "jsrun", "aprun", "flux", "prun", "ssh", "sbatch"}
-_RANK_VARIABLES = (
-    *("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK", "PALS_RANKID"),
-    "SLURM_PROCID",
-)
-#: torchrun and its like set these together.
-_TORCHRUN_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
 #: What stands in the name of an output here, and what rocprofv3 calls it.
 _FIELDS = {"%p": "%pid%", "%h": "%hostname%", "%r": "%rank%"}
 
@@ -108,9 +103,8 @@ def recording(output: Path, question: Record) -> Iterator[None]:
     os.environ.update(variables)
     try:
         if not library.busfare_record_begin():
-            raise InputError(
-                "could not start recording (see the line above, or another recording is running)"
-            )
+            why = "see the line above, or another recording is running"
+            raise InputError(f"could not start recording ({why})")
         try:
             yield
         finally:
@@ -124,10 +118,9 @@ def recording(output: Path, question: Record) -> Iterator[None]:
 def environment(
     output: str, question: Record = DEFAULT, command: Sequence[str] = (), library: Path | None = None
 ) -> dict[str, str]:
-    """The environment variables that make a program record itself, for launchers that cannot be wrapped. `library` is the
-    recorder to use. Raises InputError where it is not installed.
-    """
+    """The variables that make a program record itself, by the recorder `library`. Raises InputError if it is missing."""
     path = recorder_library(library)
+    capture = f"nvtx:{question.nvtx}" if question.nvtx else question.capture
     settings = {
         "OUTPUT": output,
         "FLUSH_EVERY": repr(question.flush_every),
@@ -135,11 +128,7 @@ def environment(
         "CUPTI": ":".join(map(str, cupti_libraries())),
         "DURATION": repr(question.duration) if question.duration else None,
         "DELAY": repr(question.delay) if question.delay else None,
-        "CAPTURE": f"nvtx:{question.nvtx}"
-        if question.nvtx
-        else question.capture
-        if question.capture != "whole"
-        else None,
+        "CAPTURE": capture if capture != "whole" else None,
         "KINDS": ",".join(question.kinds) or None,
         "CALLS": question.calls if question.calls != "driver" else None,
         "FINGERPRINT": "1" if question.fingerprint else None,
@@ -156,10 +145,9 @@ def environment(
 
 def shared_library(name: str) -> ctypes.CDLL | None:
     """A library in the loader's path; None where it cannot be loaded."""
-    try:
+    with suppress(OSError):
         return ctypes.CDLL(name)
-    except OSError:
-        return None
+    return None
 
 
 def _require_driver() -> None:
@@ -215,16 +203,14 @@ def _under_rocprofv3(tool: str, command: Sequence[str], target: str, question: R
 
 
 def _target(output: str) -> str:
-    """`output` as the recorder takes it: an absolute pattern, ending in `/` for a directory. Raises InputError where it
-    cannot be written.
-    """
+    """The absolute pattern for the recorder, ending in `/` for a directory. Raises InputError if it cannot be written."""
     if not output:
         raise InputError("`output` is empty: name the recording, as in run.bf")
     path = Path(output).absolute()
     named = any(field in output for field in _FIELDS)
     # Ranks of one job share the directory, and come one after the other.
-    ranked = any(os.environ.get(name) for name in _RANK_VARIABLES)
-    ranked |= all(os.environ.get(name) for name in _TORCHRUN_VARIABLES)
+    ranked = any(os.environ.get(name) for name in RANK_VARIABLES)
+    ranked |= all(os.environ.get(name) for name in TORCHRUN_VARIABLES)
     if not named and path.is_file():
         raise InputError(f"{output}: the file exists; choose another name, or remove it")
     if not named and not ranked and path.is_dir() and any(path.iterdir()):
@@ -321,14 +307,10 @@ def _looked_up(tool: str, module: str, addresses: Sequence[int]) -> Iterator[tup
         file, _, line = next(answers, "").partition(" (")[0].rpartition(":")
         # '?' stands where `addr2line` knows nothing.
         has_line = line.isdecimal() and not file.startswith("?")
-        if has_line or not text.startswith("?"):
-            yield (
-                address,
-                depth,
-                text,
-                file.removeprefix(here) if has_line else "",
-                int(line) if has_line else 0,
-            )
+        if has_line:
+            yield address, depth, text, file.removeprefix(here), int(line)
+        elif not text.startswith("?"):
+            yield address, depth, text, "", 0
         depth += 1
 
 
@@ -343,7 +325,6 @@ def _chunk(table: str, rows: Sequence[Sequence[int]], sequence: int, blob: bytes
         directory += ENTRY.pack(number, width, 0, ENTRY.size * len(columns) + len(body), base)
         body += column
     payload = directory + body
-    head = CHUNK.pack(
-        CHUNK_MAGIC, _NUMBERS[table], len(columns), len(rows), sequence, len(payload), zlib.crc32(payload), 0
-    )[:-4]
+    sizes = len(columns), len(rows), sequence, len(payload)
+    head = CHUNK.pack(CHUNK_MAGIC, _NUMBERS[table], *sizes, zlib.crc32(payload), 0)[:-4]
     return head + struct.pack("<I", zlib.crc32(head)) + payload

@@ -16,14 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from busfare.errors import BusfareError
-from busfare.measure.cases import (
-    Case,
-    LeftOut,
-    Measurement,
-    Record,
-    Samples,
-    interval,
-)
+from busfare.measure.cases import Case, LeftOut, Measurement, Record, Samples, interval
 from busfare.nodes.transfers import NEAR
 
 #: Called with the share done (0 to 1) and what is being measured.
@@ -140,11 +133,7 @@ class _Visited:
 
 
 def measure(
-    device: Device,
-    cases: Sequence[Case],
-    record: Record,
-    budget_s: float,
-    progress: Progress | None = None,
+    device: Device, cases: Sequence[Case], record: Record, budget_s: float, progress: Progress | None = None
 ) -> None:
     """Adds raw samples of `cases` to `record`, within about `budget_s` seconds of the device's clock.
 
@@ -260,19 +249,16 @@ def _of_gpu(gpu: int, states: list[dict[str, Any]]) -> list[str]:
             reasons |= state["throttle_reasons"] or 0
     held = [name for bit, name in _THROTTLES.items() if reasons & bit]
     if held:
-        sentences.append(
-            f"GPU {gpu} was throttled by {' and '.join(held)}: wait until it is cool or idle, and probe again"
-        )
+        fix = "wait until it is cool or idle, and probe again"
+        sentences.append(f"GPU {gpu} was throttled by {' and '.join(held)}: {fix}")
     # The first state is from before the warm-up.
     pairs = [(s["sm_clock_hz"], s["sm_clock_most_hz"]) for s in states[1:]]
     clocks = [clock / most for clock, most in pairs if clock and most]
     if clocks and not held and np.median(clocks) < SOUND:
         sentences.append(f"GPU {gpu} ran at {np.median(clocks):.0%} of its maximum clock")
     replays = [s["link_replays"] for s in states if s["link_replays"] is not None]
-    if replays and replays[-1] > replays[0]:
-        sentences.append(
-            f"GPU {gpu}'s link sent {replays[-1] - replays[0]} packets again: suspect the cable, riser or slot"
-        )
+    if replays and (again := replays[-1] - replays[0]) > 0:
+        sentences.append(f"GPU {gpu}'s link sent {again} packets again: suspect the cable, riser or slot")
     programs = max((s["other_processes"] or 0 for s in states), default=0)
     if programs:
         sentences.append(f"GPU {gpu} was busy: {programs} other program{'s' * (programs > 1)} had it open")

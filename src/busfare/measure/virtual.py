@@ -152,7 +152,10 @@ class VirtualDevice(VirtualHost):
     def _seconds(self, case: Case) -> tuple[float | None, float]:
         """Device and API seconds of a case, without noise."""
         if case.mode.startswith(KERNEL_MODES):
-            return self._kernel_s(case), _CALL_S * case.count
+            kernels, units = self.node.probed_kernels(case.gpu), self.node.gpu(case.gpu).multiprocessors
+            if kernels is None or (seconds := played(kernels, case, units or 1)) is None:
+                raise UnavailableError(f"node {self.node.name} has no rate of this kernel on its GPU")
+            return seconds, _CALL_S * case.count
         if (kind := kind_of(case)) is not None:
             fabric, sizes = Fabric.of(self.node, self.gpus), np.array([float(case.bytes)])
             seconds = float(price_collectives(fabric, [kind], sizes).seconds[0])
@@ -191,13 +194,12 @@ class VirtualDevice(VirtualHost):
     def _chunks(self, case: Case) -> float:
         """Seconds of chunks that go in, through a kernel of no time, and out: both ways at once between first and last."""
         shares = self.node.contention(case.gpu)
+        streams = 1
         if case.mode == cases.ACROSS_STREAMS:
-            shares = shares.in_many_streams()
+            shares, streams = shares.in_many_streams(), case.count
         curves = [self.truth(direction, case.memory, case.gpu) for direction in cases.HOST_DIRECTIONS]
         moving = case.bytes * max(c.long_gap_per_byte_s / shares.both.of(c.direction) for c in curves)
-        issuing = sum(
-            float(c.issue_interval(case.count if case.mode == cases.ACROSS_STREAMS else 1)) for c in curves
-        )
+        issuing = sum(float(c.issue_interval(streams)) for c in curves)
         return sum(float(c.seconds(case.bytes)) for c in curves) + (case.count - 1) * (moving + issuing)
 
     def _of_all(self, case: Case) -> float:
@@ -213,13 +215,6 @@ class VirtualDevice(VirtualHost):
             sizes += [3 * case.total_bytes] * self.gpus  # which outlast what is measured
         seconds = copy_seconds_at_once(self.node, flows, sizes)[: self.gpus]
         return float(self.gpus / (1 / seconds).sum())
-
-    def _kernel_s(self, case: Case) -> float:
-        kernels, units = self.node.probed_kernels(case.gpu), self.node.gpu(case.gpu).multiprocessors
-        seconds = played(kernels, case, units or 1) if kernels else None
-        if seconds is None:
-            raise UnavailableError(f"node {self.node.name} has no rate of this kernel on its GPU")
-        return seconds
 
     def _cost(self, case: Case) -> tuple[float | None, float]:
         name = f"allocate-{case.memory}" if case.mode == "allocate" else case.mode
@@ -260,9 +255,8 @@ class VirtualStrategies(_Played, StrategyDevice):
         device_s = tuple(self.noisy(held) for _ in range(repeats))
         if not by_host:
             return Timing(device_s, ())
-        called = max(
-            self._seconds(program, 0.0 if program.strategy == "graph" else _SUBMIT_S) for program in programs
-        )
+        calls_s = [0.0 if program.strategy == "graph" else _SUBMIT_S for program in programs]
+        called = max(map(self._seconds, programs, calls_s))
         return Timing(device_s, tuple(self.noisy(called + 2 * _SUBMIT_S) for _ in range(by_host)))
 
     def _play(self, program: Program, call_s: float = 0.0) -> float:

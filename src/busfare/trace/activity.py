@@ -8,6 +8,7 @@ from typing import NamedTuple
 import polars as pl
 
 from busfare.trace.lanes import Union
+from busfare.trace.sites import parents
 
 __all__ = ["Activity", "deepest", "most_sampled"]
 
@@ -59,24 +60,19 @@ def deepest(spans: pl.DataFrame, gaps: pl.DataFrame) -> Activity | None:
             chosen = Activity(longest["kind"], name, share)
         least = LEAST if share >= NEARLY_ALL else MOST if share >= MOST else MOST * share
         of_name = (pl.col("label") == longest["label"]) & (pl.col("kind") == longest["kind"])
-        inside = spans.filter(pl.col("parent").is_in(inside.filter(of_name)["row"].implode()))
+        inside = spans.filter(pl.col("parent").is_in(inside.filter(of_name)["span"].implode()))
     return chosen
 
 
 def most_sampled(samples: pl.DataFrame, gaps: pl.DataFrame) -> Activity | None:
-    """The frame of most samples within `gaps`; None if no sample has a frame.
-
-    `samples`: process, thread, start_ns, name (null without a frame of the program).
-    """
+    """The frame of most samples in `gaps`, or None. `samples`: process, thread, start_ns, name (null: not the program)."""
     samples = samples.with_columns(end_ns=pl.col("start_ns") + 1)
     names = [there.filter(_covered(there, gaps) > 0)["name"] for there, gaps in _by_thread(samples, gaps)]
     if not names:
         return None
     every = pl.concat(names)
-    counts = every.drop_nulls().value_counts(sort=True)
-    return (
-        Activity("sample", str(counts["name"][0]), counts["count"][0] / len(every)) if counts.height else None
-    )
+    most = every.drop_nulls().value_counts(sort=True).head(1)
+    return next((Activity("sample", str(name), count / len(every)) for name, count in most.iter_rows()), None)
 
 
 def _by_thread(rows: pl.DataFrame, gaps: pl.DataFrame) -> list[tuple[pl.DataFrame, pl.DataFrame]]:
@@ -93,7 +89,7 @@ def _covered(spans: pl.DataFrame, gaps: pl.DataFrame) -> pl.Series:
 
 
 def _with_parents(spans: pl.DataFrame) -> pl.DataFrame:
-    """`spans` with their `row` and `parent`: the row of the innermost span around each on its thread, or null.
+    """`spans`, numbered by `span`, with `parent`: the number of the innermost span around each on its thread, or null.
 
     Of two spans that overlap without nesting, such as a range and the function that opens it, the shorter is left out.
     """
@@ -101,28 +97,20 @@ def _with_parents(spans: pl.DataFrame) -> pl.DataFrame:
     spans = spans.sort(order, descending=[False, False, False, True])
     while True:
         spans = _numbered_by_depth(spans)
-        parents = spans[spans["parent"].fill_null(0)]
-        crossing = spans["parent"].is_not_null() & (spans["end_ns"] > parents["end_ns"])
+        around = spans[spans["parent"].fill_null(0)]
+        crossing = spans["parent"].is_not_null() & (spans["end_ns"] > around["end_ns"])
         if not crossing.any():
             return spans
-        longer = (spans["end_ns"] - spans["start_ns"]) >= (parents["end_ns"] - parents["start_ns"])
-        dropped = spans["parent"].zip_with(longer, spans["row"]).filter(crossing)
-        spans = spans.filter(~pl.col("row").is_in(dropped.implode())).drop("row", "parent")
+        longer = (spans["end_ns"] - spans["start_ns"]) >= (around["end_ns"] - around["start_ns"])
+        dropped = spans["parent"].zip_with(longer, spans["span"]).filter(crossing)
+        spans = spans.filter(~pl.col("span").is_in(dropped.implode())).drop("span", "parent")
 
 
 def _numbered_by_depth(spans: pl.DataFrame) -> pl.DataFrame:
-    """Sorted `spans` with `row` and `parent`: the last span that began one level above."""
-    spans = spans.with_row_index("row")
-    edges = pl.concat(
-        [
-            spans.select("row", *THREAD, at="start_ns", deeper=1, order=1),
-            spans.select("row", *THREAD, at="end_ns", deeper=-1, order=0),
-        ]
-    ).sort(*THREAD, "at", "order", "row")
+    """Sorted `spans` with their number, `span`, and `parent`: the last that began one level above."""
+    spans = spans.with_row_index("span")
+    begins = spans.select("span", *THREAD, at="start_ns", deeper=1, order=1)
+    ends = spans.select("span", *THREAD, at="end_ns", deeper=-1, order=0)
+    edges = pl.concat([begins, ends]).sort(*THREAD, "at", "order", "span")
     begun = edges.with_columns(depth=pl.col("deeper").cum_sum()).filter(pl.col("deeper") > 0)
-    begun = begun.with_row_index("place").with_columns(above=pl.col("depth") - 1)
-    around = begun.select("place", "depth", parent="row")
-    parents = begun.join_asof(
-        around, on="place", by_left="above", by_right="depth", check_sortedness=False
-    ).select("row", "parent")
-    return spans.join(parents, on="row", how="left", maintain_order="left")
+    return spans.join(parents(begun), on="span", how="left", maintain_order="left")

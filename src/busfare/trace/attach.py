@@ -7,6 +7,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -37,9 +38,8 @@ def with_fingerprints_of(trace: Trace, rerun: Trace) -> Trace:
     counts = hashed.select(SAME).unique()
     for name, copies in (("here", here), ("there", there)):
         counts = counts.join(copies.group_by(SAME).len(name), on=SAME, how="left", nulls_equal=True)
-    unlike = counts.with_columns(pl.col("here", "there").fill_null(0)).filter(
-        pl.col("here") != pl.col("there")
-    )
+    counts = counts.with_columns(pl.col("here", "there").fill_null(0))
+    unlike = counts.filter(pl.col("here") != pl.col("there"))
     if unlike.height:
         row = unlike.sort(SAME).row(-1, named=True)
         raise InputError(
@@ -60,15 +60,8 @@ def _rows(trace: Trace) -> pl.DataFrame:
 
 def _numbered(trace: Trace) -> pl.DataFrame:
     """The copies between host and GPU: `at` (row), `number` of those that are SAME, `fingerprint`."""
-    copies = (
-        _rows(trace)
-        .filter(
-            (pl.col("kind") == "copy")
-            & pl.col("direction").is_in(["h2d", "d2h"])
-            & pl.col("bytes").is_not_null()
-        )
-        .sort("start_ns", maintain_order=True)
-    )
+    copies = _rows(trace).filter(pl.col("direction").is_in(["h2d", "d2h"]), kind="copy").drop_nulls("bytes")
+    copies = copies.sort("start_ns", maintain_order=True)
     copies = copies.with_columns(process_number=pl.col("process").rank("dense"))
     return copies.select("at", *SAME, "fingerprint", number=pl.int_range(pl.len()).over(SAME))
 
@@ -100,10 +93,8 @@ def counted_kernels(path: Path, trace: Trace) -> pl.DataFrame:
     if "launch" in kernels.columns:
         kernels = kernels.join(launches, on="launch", how="left")
     key = [NAMED, *SHAPE]
-    kernels = (
-        conform(kernels, {NAMED: pl.String(), **SHAPE}).group_by(key, maintain_order=True).len("launches")
-    )
-    kernels = _with_keys(kernels)
+    kernels = conform(kernels, {NAMED: pl.String(), **SHAPE})
+    kernels = _with_keys(kernels.group_by(key, maintain_order=True).len("launches"))
     by_name = kernels.join(rows, on=["plain", *SHAPE], suffix="_printed")
     rest = kernels.join(by_name, on=key, how="anti")
     bare_rows = rows.join(kernels, on=["plain", *SHAPE], how="anti")
@@ -114,18 +105,16 @@ def counted_kernels(path: Path, trace: Trace) -> pl.DataFrame:
             f"{path}: none of its kernels matches {trace.path} in name, grid and block; count the same program: {COUNT}"
         )
     # One row may be of any of the kernels that share a bare name.
-    several = kernels.filter(pl.col("plain").n_unique().over("bare", *SHAPE) > 1).join(
-        by_bare_name, on=key, how="semi"
-    )
+    several = kernels.filter(pl.col("plain").n_unique().over("bare", *SHAPE) > 1)
+    several = several.join(by_bare_name, on=key, how="semi")
     bytes_ = pl.col(*METRICS.values())
     readable = matched.drop_nulls([*METRICS.values()])
     spread = pl.max_horizontal(bytes_.max() - bytes_.min()) <= ALIKE * pl.max_horizontal(bytes_.max())
     counted = readable.group_by(key, maintain_order=True).agg(bytes_.median(), alike=spread)
     unlike = counted.filter(~pl.col("alike"))
     reasons = {"shared-name": several, "rows-differ": unlike, "no-number": matched, "no-row": kernels}
-    every = kernels.join(
-        counted.filter("alike").join(several, on=key, how="anti"), on=key, how="left", maintain_order="left"
-    )
+    sure = counted.filter("alike").join(several, on=key, how="anti")
+    every = kernels.join(sure, on=key, how="left", maintain_order="left")
     for reason, frame in reasons.items():
         marks = frame.select(key).unique().with_columns(pl.lit(reason).alias(reason))
         every = every.join(marks, on=key, how="left", nulls_equal=True, maintain_order="left")
@@ -164,11 +153,8 @@ def _printed(path: Path, lines: list[str]) -> Iterator[list[str | None]]:
             if missing := [column for column in (*SIDES, *METRICS) if column not in columns]:
                 raise InputError(f"{path}: its table lacks {', '.join(missing)}; create one with: {COUNT}")
             continue
-        if (
-            columns
-            and line.startswith('"')
-            and (line.count('"') % 2 or (len(cells) < len(columns) and number == last))
-        ):
+        cut = line.count('"') % 2 or (len(cells) < len(columns) and number == last)
+        if columns and line.startswith('"') and cut:
             raise InputError(f"{path}: line {number + 1} is cut in the middle of a row; count again: {COUNT}")
         if len(cells) != len(columns) or not columns:
             continue
@@ -205,21 +191,17 @@ def _number(path: Path, line: int, column: str, cell: str) -> str | None:
 
 def _cells(line: str) -> list[str]:
     """The cells of a line; none where it is no row of a table."""
-    try:
+    with suppress(csv.Error):
         return next(csv.reader([line]), [])
-    except csv.Error:
-        return []
+    return []
 
 
 def _with_keys(rows: pl.DataFrame) -> pl.DataFrame:
     """`rows` with the columns `plain` and `bare`, by which their names are looked for."""
-    names = rows["name"].unique(maintain_order=True)
-    plain = [function_name(name) for name in names]
-    keys = pl.DataFrame(
-        {"name": names, "plain": plain, "bare": [_bare(name) for name in plain]},
-        {"name": pl.String, "plain": pl.String, "bare": pl.String},
-    )
-    return rows.join(keys, on="name", how="left", maintain_order="left")
+    plain = {name: function_name(name) for name in rows["name"].unique(maintain_order=True)}
+    keys = [(name, spelt, _bare(spelt)) for name, spelt in plain.items()]
+    frame = pl.DataFrame(keys, dict.fromkeys(("name", "plain", "bare"), pl.String), orient="row")
+    return rows.join(frame, on="name", how="left", maintain_order="left")
 
 
 def _bare(plain: str) -> str:

@@ -106,13 +106,10 @@ def described(text: bytes, range_name: str | None = None) -> dict[str, Any]:
     kind = kind_of(fields.name or (range_name or "").removeprefix("nccl:"))
     element_bytes = TYPE_BYTES.get((fields.dtype or "").lower())
     sent, received = fields.sent, fields.received
-    if fields.name is None and isinstance(
-        fields.dims, list
-    ):  # before 2024 the range gives shapes and types of its tensors
-        element_bytes = (
-            TYPE_BYTES.get(str((fields.types or [""])[0]).lower()) if isinstance(fields.types, list) else None
-        )
-        sent = _elements(fields.dims)
+    # Before 2024 the range gives shapes and types of its tensors.
+    if fields.name is None and isinstance(fields.dims, list):
+        first_type = next(iter(fields.types), "") if isinstance(fields.types, list) else ""
+        element_bytes, sent = TYPE_BYTES.get(str(first_type).lower()), _elements(fields.dims)
     count = {"all_gather": received, "receive": received}.get(kind or "", sent)
     if kind == "all_gather" and count is None and sent is not None and fields.size:
         count = sent * fields.size
@@ -157,9 +154,7 @@ def collectives_of(
     given: pl.DataFrame,
     ranges: pl.DataFrame,
 ) -> pl.DataFrame:
-    """Columns of COLLECTIVES, in order of their starts, of a trace's tables; `given`: DESCRIBED, by the reader; `ranges`:
-    as of `mpi_calls`.
-    """
+    """Columns of COLLECTIVES, in order of start; `given`: DESCRIBED, by the reader; `ranges`: as of `mpi_calls`."""
     rows = lanes.rows(is_communication())
     kernels = empty(schema.COLLECTIVES)
     if len(rows):
@@ -190,13 +185,10 @@ def _ranges_around(
     names = names.filter(names.str.contains(RANGE))
     if names.is_empty() or calls.is_empty():
         return nothing
-    called = names.to_frame().select(
-        "name", word=pl.coalesce(names.str.extract(RANGE, 1), names.str.extract(RANGE, 2))
-    )
-    kinds = {text: kind_of(word) for text, word in called.iter_rows()}
-    ranges = markers.with_columns(text=pl.col("name").cast(pl.String)).filter(
-        pl.col("text").is_in(list(kinds)) & pl.col("end_ns").is_not_null()
-    )
+    called = zip(names, names.str.extract(RANGE, 1), names.str.extract(RANGE, 2), strict=True)
+    kinds = {text: kind_of(of_torch or of_nccl) for text, of_torch, of_nccl in called}
+    ranges = markers.drop_nulls("end_ns").with_columns(text=pl.col("name").cast(pl.String))
+    ranges = ranges.filter(pl.col("text").is_in(list(kinds)))
     # A range of a group says what it does by its arguments alone.
     tells = pl.col("text").is_in([text for text, kind in kinds.items() if kind])
     if "collective" in ranges.columns:
@@ -220,21 +212,17 @@ def _ranges_around(
 def _named(names: pl.Series) -> pl.DataFrame:
     """What kernels' names tell: kind, algorithm, protocol."""
     distinct = names.unique().cast(pl.String)
-    groups = distinct.to_frame("name").with_columns(
-        pl.coalesce(pl.col("name").str.extract(KERNEL, 1), pl.col("name").str.extract(KERNEL, 2)).alias(
-            "word"
-        ),
-        algorithm=pl.col("name").str.extract(ALGORITHM).str.to_lowercase(),
-        protocol=pl.col("name").str.extract(PROTOCOL).str.to_lowercase(),
+    words = zip(distinct.str.extract(KERNEL, 1), distinct.str.extract(KERNEL, 2), strict=True)
+    groups = pl.DataFrame(
+        {
+            "name": distinct,
+            "algorithm": distinct.str.extract(ALGORITHM).str.to_lowercase(),
+            "protocol": distinct.str.extract(PROTOCOL).str.to_lowercase(),
+            "collective_kind": pl.Series([kind_of(new or old or "") for new, old in words], dtype=KIND),
+        }
     )
-    kinds = pl.Series(
-        [kind_of(text) if text else None for text in groups["word"]], dtype=pl.Enum(schema.COLLECTIVE_KINDS)
-    )
-    groups = groups.with_columns(collective_kind=kinds)
-    of_names = (
-        names.cast(pl.String).to_frame("name").join(groups, on="name", how="left", maintain_order="left")
-    )
-    return conform(of_names, schema.DESCRIBED)
+    of_names = names.cast(pl.String).to_frame("name")
+    return conform(of_names.join(groups, on="name", how="left", maintain_order="left"), schema.DESCRIBED)
 
 
 def mpi_calls(markers: pl.DataFrame, given: pl.DataFrame) -> pl.DataFrame:
@@ -253,9 +241,8 @@ def mpi_calls(markers: pl.DataFrame, given: pl.DataFrame) -> pl.DataFrame:
     if markers.is_empty():
         return empty(schema.COLLECTIVES)
     ended = pl.col("end_ns").cum_max().shift(1).over("process", "thread")
-    markers = markers.sort("start_ns", -pl.col("end_ns")).filter(
-        (pl.col("start_ns") >= ended).fill_null(True)
-    )
+    markers = markers.sort("start_ns", -pl.col("end_ns"))
+    markers = markers.filter((pl.col("start_ns") >= ended).fill_null(True))
     if "collective" in markers.columns:
         several = pl.int_ranges("collective", pl.col("collective") + pl.col("messages"), dtype=pl.UInt32)
         markers = markers.with_columns(collective=several).explode("collective")
@@ -278,9 +265,8 @@ OF_COMMUNICATOR = ["called", "members", "place", "size"]
 
 def kinds_of(names: pl.Series) -> pl.Expr:
     """The kind of each row by its `name`, one of `names`; `row` and `call` number the rows."""
-    kinds = {
-        name: kind_of(re.sub(r"^MPI_|^nccl|Config$|_init$", "", name)) for name in names.drop_nulls().unique()
-    }
+    distinct = names.drop_nulls().unique()
+    kinds = {name: kind_of(re.sub(r"^MPI_|^nccl|Config$|_init$", "", name)) for name in distinct}
     kind = pl.col("name").replace_strict(kinds | {FENCE: "barrier"}, default=None, return_dtype=KIND)
     # MPI_Sendrecv notes what it sends first.
     sent = pl.col("row") == pl.col("row").min().over("call")
@@ -300,9 +286,7 @@ def in_sequence(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def of_mpi(noted: pl.DataFrame) -> pl.DataFrame:
-    """Messages and collectives of MPI in one process, where the program waits for them: a receive that was posted, where it
-    ends.
-    """
+    """Messages and collectives of MPI in a process, where the program waits for them: a posted receive, where it ends."""
     name, kind = pl.col("name"), pl.col("kind")
     rows = noted.filter(name.str.starts_with("MPI_") & (~name.str.contains(ONE_SIDED) | (name == FENCE)))
     plain = rows.filter(~name.str.contains(f"{ENDS}|{STARTS}|{PREPARES}"))
@@ -338,13 +322,11 @@ def _of_requests(rows: pl.DataFrame, posts: pl.DataFrame) -> pl.DataFrame:
 def as_ranges(noted: pl.DataFrame, rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The calls of `noted` as rows of `MARKERS`, and of `DESCRIBED` those that they number: `rows` (with `sequence`)."""
     rows = rows.sort("call", "row", maintain_order=True)
-    of_calls = (
-        rows.with_row_index("collective").group_by("call").agg(pl.col("collective").min(), messages=pl.len())
-    )
+    numbered = rows.with_row_index("collective").group_by("call")
+    of_calls = numbered.agg(pl.col("collective").min(), messages=pl.len())
     calls = noted.group_by("call", maintain_order=True).agg(pl.col("process", *CALL).first())
     calls = calls.join(of_calls, on="call", how="left", maintain_order="left")
     calls = calls.with_columns(pl.col("messages").fill_null(0))
     rows = rows.with_columns(communicator="called", group_size="size", collective_kind="kind")
-    return conform(
-        calls, schema.MARKERS, {**schema.OPERATIONS_OF_COLLECTIVES, **schema.RANGES_OF_COLLECTIVES}
-    ), conform(rows, schema.DESCRIBED)
+    numbers = {**schema.OPERATIONS_OF_COLLECTIVES, **schema.RANGES_OF_COLLECTIVES}
+    return conform(calls, schema.MARKERS, numbers), conform(rows, schema.DESCRIBED)

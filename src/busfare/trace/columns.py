@@ -1,6 +1,4 @@
-"""Columns of whole numbers: rows numbered, chosen, sorted and looked up in another table; texts that a regular
-expression is found in; work on many rows in threads.
-"""
+"""Columns of whole numbers: rows numbered, chosen, sorted and looked up; texts matched; work on many rows in threads."""
 
 from __future__ import annotations
 
@@ -113,18 +111,13 @@ def _rows_of_pairs(have: pl.DataFrame, wanted: pl.DataFrame) -> NDArray[np.int32
     rows = np.empty(wanted.height, np.int32)
     frames = have, wanted
     first, wanted_first = (numbers_of(f["process"], -(1 << 31)).astype(np.int32, copy=False) for f in frames)
-    second, wanted_second = (
-        numbers_of(f["correlation"], -(1 << 63)).astype(np.int64, copy=False) for f in frames
-    )
+    second, wanted_second = (numbers_of(f["correlation"], -(1 << 63)) for f in frames)
     find_pairs(first, second, wanted_first, wanted_second, rows)
     return rows
 
 
 def occurs(have: pl.DataFrame, wanted: pl.DataFrame) -> NDArray[np.bool_]:
-    """Of each row of `wanted`, whether its process and correlation are those of a row of `have`.
-
-    Nulls are like nulls.
-    """
+    """Of each row of `wanted`, whether a row of `have` has its process and correlation; nulls are like nulls."""
     return _rows_of_pairs(have, wanted) >= 0
 
 

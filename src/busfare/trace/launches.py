@@ -1,6 +1,4 @@
-"""How kernels were launched: the distinct launches, the operators of PyTorch behind them, and the GPU memory that is
-allocated meanwhile, the most that they can use.
-"""
+"""How kernels were launched: distinct launches, PyTorch's operators behind them, GPU memory allocated meanwhile."""
 
 from __future__ import annotations
 
@@ -18,8 +16,7 @@ from busfare.trace.sites import around_calls, innermost
 from busfare.trace.tables import LAUNCH_SHAPE, LAUNCHES, OPERATORS, REACH, Schema, conform
 from busfare.trace.words import with_printable
 
-#: The sides of the largest grid and block, and the threads of the largest block [CUDA: compute capabilities; HIP has no
-#: larger ones].
+#: Sides of the largest grid, and threads of the largest block [CUDA: compute capabilities; HIP has no larger ones].
 MOST_BLOCKS = {"grid_x": (1 << 31) - 1, "grid_y": (1 << 16) - 1, "grid_z": (1 << 16) - 1}
 MOST_THREADS = 1024
 #: AMD's CDNA has 512 vector registers a thread; no GPU's shared memory has come near a megabyte.
@@ -57,18 +54,16 @@ def number_launches(trace: Trace) -> None:
 
 def _sound() -> list[pl.Expr]:
     """Columns of `LAUNCH_SHAPE`, null where they are what no launch can have."""
-    grid, block = [name for name in LAUNCH_SHAPE if name in MOST_BLOCKS], ("block_x", "block_y", "block_z")
+    block = ("block_x", "block_y", "block_z")
     threads = pl.col("block_x").cast(pl.Int64) * pl.col("block_y") * pl.col("block_z")
-    possible = pl.all_horizontal(
-        [pl.col(side).is_between(1, MOST_THREADS) for side in block] + [threads <= MOST_THREADS]
-    )
+    blocks = pl.all_horizontal(pl.col(side).is_between(1, most) for side, most in MOST_BLOCKS.items())
+    sides = pl.all_horizontal(pl.col(side).is_between(1, MOST_THREADS) for side in block)
     return [
-        pl.when(pl.all_horizontal(pl.col(side).is_between(1, most) for side, most in MOST_BLOCKS.items()))
-        .then(pl.col(grid)),
-        pl.when(possible).then(pl.col(block)),
+        pl.when(blocks).then(pl.col(*MOST_BLOCKS)),
+        pl.when(sides & (threads <= MOST_THREADS)).then(pl.col(block)),
         pl.when(pl.col("registers").is_between(1, MOST_REGISTERS)).then("registers"),
         pl.when(pl.col("shared_bytes").is_between(0, MOST_SHARED_BYTES)).then("shared_bytes"),
-    ]  # fmt: skip
+    ]
 
 
 def grids_in_blocks(frame: pl.DataFrame, in_items: pl.Expr) -> pl.DataFrame:
@@ -89,10 +84,8 @@ def _launched_in_ranges(trace: Trace) -> pl.Series:
     groups = pl.col("name").cast(pl.String).str.extract_groups(RANGE)
     named = texts.to_frame().with_columns(groups.struct.unnest()).drop_nulls("operator")
     operators = named.select("operator", "shapes").unique(maintain_order=True).with_row_index("launch")
-    named = named.join(operators, on=["operator", "shapes"], how="left", nulls_equal=True).select(
-        "name", "launch"
-    )
-    ranges = trace.markers.join(named, on="name", how="inner", maintain_order="left")
+    named = named.join(operators, on=["operator", "shapes"], how="left", nulls_equal=True)
+    ranges = trace.markers.join(named.select("name", "launch"), on="name", how="inner", maintain_order="left")
     shapes = [_list_text(text, list[list[Any]]) for text in operators["shapes"]]
     trace.launches = conform(operators.with_columns(pl.Series("shapes", shapes, dtype=pl.String)), LAUNCHES)
     around = around_calls(ranges, trace.calls, first_pairs(trace.calls, trace.operations))
@@ -113,10 +106,7 @@ def operators_of(
     that launched it. Where that is none of `aten` and has no shapes, the innermost one around it with shapes stands for
     it. Kernels of graphs have none: the graph's launch is no part of the operators that were captured.
     """
-    called = pl.DataFrame(scanner.operators)
-    called = called.with_columns(pl.when(pl.all() != MISSING).then(pl.all())).with_columns(
-        end_ns=pl.col("start_ns") + pl.col("duration_ns")
-    )
+    called = scanned(scanner.operators)
     launched = operations.with_columns(external=external).with_row_index("row")
     launched = launched.filter((pl.col("kind") == "kernel") & pl.col("graph_node").is_null())
     by_id = launched["external"].fill_null(0).to_numpy()
@@ -137,6 +127,12 @@ def operators_of(
         pl.Series("launch", launch).replace(-1, None).cast(pl.UInt32),
         pl.DataFrame(operators, schema=dict(OPERATORS), orient="row"),
     )
+
+
+def scanned(columns: dict[str, NDArray[np.int64]]) -> pl.DataFrame:
+    """Columns of spans of the scanner, with `end_ns`; null where an event says nothing."""
+    spans = pl.DataFrame(columns).with_columns(pl.when(pl.all() != MISSING).then(pl.all()))
+    return spans.with_columns(end_ns=pl.col("start_ns") + pl.col("duration_ns"))
 
 
 def _first(have: pl.Series, wanted: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -210,14 +206,12 @@ def with_allocated(operations: pl.DataFrame, allocations: pl.DataFrame) -> pl.Da
     held = _allocated(allocations, kernels.select(_GPU).unique(), operations)
     if held.is_empty():
         return operations
-    ended = kernels.sort("end_ns").join_asof(
-        held, left_on="end_ns", right_on="start_ns", by=_GPU, check_sortedness=False
-    )
+    held, kernels = held.rename({"start_ns": "end_ns"}), kernels.sort("end_ns")
+    ended = kernels.join_asof(held, on="end_ns", by=_GPU, check_sortedness=False)
     alike = [*_GPU, "name", *(name for name in LAUNCH_SHAPE if name in operations.columns)]
     most = ended.select("row", pl.col("allocated_bytes").max().over(alike))
-    return (
-        operations.with_row_index("row").join(most, on="row", how="left", maintain_order="left").drop("row")
-    )
+    numbered_rows = operations.with_row_index("row")
+    return numbered_rows.join(most, on="row", how="left", maintain_order="left").drop("row")
 
 
 def _allocated(allocations: pl.DataFrame, gpus: pl.DataFrame, operations: pl.DataFrame) -> pl.DataFrame:
@@ -226,9 +220,8 @@ def _allocated(allocations: pl.DataFrame, gpus: pl.DataFrame, operations: pl.Dat
     anywhere = sound.filter(pl.col("device").is_null()).drop("device").join(gpus, on="process")
     changes = pl.concat([sound.join(gpus, on=_GPU, how="semi"), anywhere.select(sound.columns)])
     in_stream = pl.col("in_stream").fill_null(False)
-    waited, unwaited = (
-        pl.when(those).then("bytes").otherwise(0).cum_sum() for those in (~in_stream, in_stream)
-    )
+    waited, unwaited = (pl.when(those).then("bytes").otherwise(0) for those in (~in_stream, in_stream))
+    waited, unwaited = waited.cum_sum(), unwaited.cum_sum()
     held = changes.sort("start_ns").with_columns(
         least=pl.min_horizontal(waited, unwaited).over(_GPU),
         allocated_bytes=(waited + unwaited.cum_max()).over(_GPU),
@@ -236,9 +229,7 @@ def _allocated(allocations: pl.DataFrame, gpus: pl.DataFrame, operations: pl.Dat
     sides = [pl.col(f"{side}_memory").is_in(OF_GPU) for side in ("source", "destination")]
     copied = operations.filter(pl.any_horizontal(sides)).group_by(_GPU).agg(copied=pl.col("bytes").max())
     whole = held.group_by(_GPU).agg(pl.col("least").min(), most=pl.col("allocated_bytes").max())
-    whole = whole.join(copied, on=_GPU, how="left").filter(
-        (pl.col("least") >= 0) & (pl.col("copied").fill_null(0) <= pl.col("most"))
-    )
-    return held.join(whole, on=_GPU, how="semi", maintain_order="left").select(
-        *_GPU, "start_ns", "allocated_bytes"
-    )
+    enough = pl.col("copied").fill_null(0) <= pl.col("most")
+    whole = whole.join(copied, on=_GPU, how="left").filter(pl.col("least") >= 0, enough)
+    held = held.join(whole, on=_GPU, how="semi", maintain_order="left")
+    return held.select(*_GPU, "start_ns", "allocated_bytes")

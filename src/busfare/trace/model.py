@@ -73,9 +73,7 @@ class Trace:
 
     @cached_property
     def makespan_seconds(self) -> float:
-        """From the start of the first operation, API call or call of MPI that communicates to the end of the last; 0 if
-        there is none.
-        """
+        """From the first start to the last end of operations, API calls and communicating calls of MPI; 0 if none."""
         frames = [frame for frame in (self.operations, self.calls, self.mpi_calls) if frame.height]
         if not frames:
             return 0.0

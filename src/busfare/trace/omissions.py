@@ -40,10 +40,8 @@ class Omission(Struct, frozen=True):
         what: Statement | str = self.what
         if isinstance(what, str):
             return Omission(self.id, self.count, change(what))
-        figures = {
-            name: change(value) if isinstance(value, str) else value for name, value in what.figures.items()
-        }
-        return Omission(self.id, self.count, statement(what.id, **figures))
+        texts = {name: change(value) for name, value in what.figures.items() if isinstance(value, str)}
+        return Omission(self.id, self.count, statement(what.id, **{**what.figures, **texts}))
 
 
 def omission(key: str, count: int = 0, **figures: Figure) -> Omission:
@@ -58,6 +56,11 @@ class Omissions:
     """Omissions in the order in which they were noted; the same one noted again adds to its count."""
 
     counts: dict[tuple[str, Words], int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, noted: Iterable[Omission]) -> Omissions:
+        """Those that a trace has."""
+        return cls({(omission.id, omission.what): omission.count for omission in noted})
 
     def add(self, key: str, count: int = 0, **figures: Figure) -> None:
         """Note the `omission` of `count` records, 0 if they cannot be counted."""

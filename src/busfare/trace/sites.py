@@ -1,6 +1,4 @@
-"""Where in the program a call is made: the spans of its host thread around it (ranges, operators, functions), and the
-innermost frame of a stack that is the program's own, not a library's.
-"""
+"""Where in the program a call is made: the spans of its thread around it, and the program's innermost frame of a stack."""
 
 from __future__ import annotations
 
@@ -47,10 +45,7 @@ MODULE = re.compile(r"^nn\.Module: (?P<module>.+?)(_\d+)?$", re.DOTALL)
 
 
 def of_python(frames: str) -> str | None:
-    """The site in frames as PyTorch's profiler writes them, innermost first: `train.py(42): load;train.py(60): <module>`.
-
-    None where none is the program's.
-    """
+    """The site in PyTorch's frames, innermost first: `train.py(42): load;train.py(60): <module>`; None: no program's."""
     for frame in frames.split(";"):
         match = FRAME.match(frame.strip())
         if match and not is_library(match["file"]):
@@ -82,9 +77,7 @@ def is_library_module(module: str) -> bool:
 
 
 def of_native(function: str, module: str, file: str = "", line: int = 0) -> str | None:
-    """The site of a frame in a program or library, by its path: `train.cu:42 step()`, or `step() (train)` where no line is
-    known. None where it is a library's.
-    """
+    """The site of a frame: `train.cu:42 step()`, or `step() (train)` without a line. None where it is a library's."""
     if is_library_module(module) or LIBRARY_FUNCTIONS.search(function) or is_library(file):
         return None
     return placed(function, file, line) if line else f"{_cut(function)} ({_name_of(module)})"
@@ -145,6 +138,13 @@ def _swept(spans: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def parents(begun: pl.DataFrame) -> pl.DataFrame:
+    """Of spans in order of start on their threads, with `depth`: `span`, and `parent`, the last begun one level above."""
+    begun = begun.select("span", "depth").with_row_index("at")
+    above = begun.select("at", pl.col("depth") + 1, parent="span")
+    return begun.join_asof(above, on="at", by="depth", check_sortedness=False).select("span", "parent")
+
+
 def around_calls(spans: pl.DataFrame, calls: pl.DataFrame, rows: NDArray[np.signedinteger[Any]]) -> pl.Series:
     """Of these rows of `calls` the row of the innermost span around each; null for row -1."""
     present = rows >= 0
@@ -164,29 +164,15 @@ def stacks(
     swept = _swept(spans, points.select(*PLACE, "start_ns"))
     inner = swept.filter(pl.col("order") == 2).sort("point").select(_open_span()).to_series()
     row = inner.cast(pl.Int64).fill_null(-1).to_numpy()
-    name, outer = (
-        np.append(of_spans, -1) for of_spans in (name, _outer(swept, spans.height))
-    )  # the last: of row -1
+    inside = parents(swept.filter(pl.col("order") == 1)).drop_nulls()
+    span, parent = (inside[column].to_numpy() for column in ("span", "parent"))
+    lasts = spans["start_ns"].to_numpy()[span] < spans["end_ns"].to_numpy()[parent]
+    # The last: of row -1.
+    name, outer = np.append(name, -1), np.full(spans.height + 1, -1, np.int64)
+    outer[span[lasts]] = parent[lasts]
     levels = [name[row]]
     while len(levels) < MOST_NAMED and (row >= 0).any():
         row = outer[row]
         levels.append(name[row])
     number, first = numbered(levels)
     return [tuple(int(level[at]) for level in reversed(levels) if level[at] >= 0) for at in first], number
-
-
-def _outer(swept: pl.DataFrame, spans: int) -> NDArray[np.int64]:
-    """Of each span the row of the one around it; -1 where there is none."""
-    begun = swept.filter(pl.col("order") == 1).select("depth", "start_ns", "end_ns", "span")
-    begun = begun.with_row_index("at")
-    requests = begun.with_columns(pl.col("depth") - 1, inner="span", inside=True).drop("span", "end_ns")
-    around = (
-        pl.concat([begun, requests], how="diagonal")
-        .sort("depth", "at")
-        .with_columns(pl.col("span", "end_ns").forward_fill().over("depth"))
-        .filter(pl.col("inside").is_not_null())
-    )
-    rows = around.select("inner", _open_span()).drop_nulls()
-    outer = np.full(spans, -1, np.int64)
-    outer[rows["inner"].to_numpy()] = rows["span"].to_numpy()
-    return outer

@@ -47,7 +47,7 @@ COPY_KEY = ("process", "correlation", "device", "direction", "bytes")
 
 def make_sound(trace: Trace) -> None:
     """Drops or repairs impossible rows and notes that, sorts by start, counts time from the first record."""
-    omissions = Omissions({(o.id, o.what): o.count for o in trace.omissions})
+    omissions = Omissions.of(trace.omissions)
     _refuse_many_gpus(trace.path, trace.operations["device"])
     _make_rows_sound(trace, omissions)
     worked = trace.operations.height or trace.calls.height
@@ -100,9 +100,8 @@ def _make_rows_sound(trace: Trace, omissions: Omissions) -> None:
         trace.operations = trace.operations.with_columns(bytes=pl.when(sized).then("bytes"))
     _drop_copies_listed_twice(trace, omissions)
     bad += _drop_impossible_copies(trace, omissions)
-    sizeless = int(
-        (trace.operations["kind"].is_in(["copy", "migration"]) & trace.operations["bytes"].is_null()).sum()
-    )
+    moving = trace.operations["kind"].is_in(["copy", "migration"])
+    sizeless = int((moving & trace.operations["bytes"].is_null()).sum())
     omissions.count("unknown-sizes", sizeless - bad if sizeless > bad else 0)
     trace.calls = _with_blocking_pageable(trace)
     _join_clocks(trace, omissions)
@@ -140,9 +139,7 @@ def _drop_copies_listed_twice(trace: Trace, omissions: Omissions) -> None:
 
 
 def _drop_impossible_copies(trace: Trace, omissions: Omissions) -> int:
-    """Leaves out copies that a graph lists a second time, faster than any memory; takes the size of others that are as
-    unknown, and gives their number.
-    """
+    """Leaves out copies that a graph lists again, faster than any memory; others lose their size: the number of those."""
     ns = pl.col("end_ns") - pl.col("start_ns")
     if not trace.operations.select((pl.col("bytes") > ns * (FASTEST_MEMORY // 2)).any()).item():
         return 0
@@ -203,9 +200,8 @@ def _note_failures(trace: Trace, omissions: Omissions) -> None:
     if launches.height and not (trace.operations["kind"] == "kernel").any():
         omissions.add("launches-failed", launches.height, error=error_named(launches["result"][0]))
     waits = pl.select(pl.when(bad).then(pl.lit("none")).otherwise(trace.calls["waits_for"])).to_series()
-    trace.calls = trace.calls.with_columns(waits_for=waits.cast(pl.Enum(WAITS_FOR)), failed=bad).drop(
-        "result"
-    )
+    calls = trace.calls.drop("result")
+    trace.calls = calls.with_columns(waits_for=waits.cast(pl.Enum(WAITS_FOR)), failed=bad)
 
 
 def _note_what_is_absent(trace: Trace, omissions: Omissions) -> None:

@@ -13,8 +13,7 @@ import polars as pl
 #: What ran on the GPU. `graph` is a whole graph launch whose nodes the trace hides.
 KINDS = ("kernel", "copy", "set", "migration", "graph")
 DIRECTIONS = ("h2d", "d2h", "d2d", "p2p", "h2h")
-#: `array` and `static` are device memory (CUDA arrays, `__device__`/`__constant__` symbols), kept apart as
-#: advice differs.
+#: `array` and `static` are device memory (CUDA arrays, `__device__`/`__constant__` symbols) with advice of their own.
 MEMORY_KINDS = ("pageable", "pinned", "managed", "mapped", "device", "array", "static")
 WAITS_FOR = ("none", "operation", "stream", "device", "event")
 EVENT_KINDS = ("record", "wait")
@@ -55,14 +54,8 @@ OPERATIONS_OF_KERNELS: Schema = {
     "launch": pl.UInt32(),  # row of `launches`
 }
 
-SHAPE: Schema = {
-    "grid_x": pl.Int32(),  # blocks
-    "grid_y": pl.Int32(),
-    "grid_z": pl.Int32(),
-    "block_x": pl.Int32(),  # threads
-    "block_y": pl.Int32(),
-    "block_z": pl.Int32(),
-}
+#: `grid_x` and on, in blocks, then `block_x` and on, in threads.
+SHAPE: Schema = {f"{what}_{side}": pl.Int32() for what in ("grid", "block") for side in "xyz"}
 
 #: How a kernel is launched. Readers give it as columns of the operations, for `launches.py` to number.
 LAUNCH_SHAPE: Schema = {

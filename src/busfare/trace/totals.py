@@ -271,10 +271,9 @@ class Gap(Struct):
 
 def idle_gaps(trace: Trace, most: int) -> list[Gap]:
     """The longest gaps between operations of a GPU, longest first."""
-    devices = _ordinals(trace.lanes)
     gaps = [
         (end - start, start, device)
-        for device in devices
+        for device in _ordinals(trace.lanes)
         for start, end in trace.lanes.longest_gaps(_of_gpu(device), most)
     ]
     gaps.sort(key=lambda gap: -gap[0])

@@ -192,9 +192,8 @@ def _sequences(trace: Trace, process: int | None, device: int | None) -> list[Un
         return []
     first, last = starts[0], starts[min(len(rows), LOOKED_AT) - 1]
     span = max(float(last - first), 1.0)
-    candidates = [
-        (units(names[at], places, span), places) for at, places in enumerate(every) if len(places) >= REPEATED
-    ]
+    often = [(name, places) for name, places in zip(names, every, strict=False) if len(places) >= REPEATED]
+    candidates = [(units(name, places, span), places) for name, places in often]
     candidates.sort(key=lambda pair: -pair[0].share)
     if candidates:
         # What comes once a unit covers as much, but for the ends: their order must not hang on where a recording begins.
@@ -227,13 +226,10 @@ def _like(operations: pl.DataFrame, row: int) -> NDArray[np.bool_]:
 
 
 def _tokens(operations: pl.DataFrame) -> tuple[NDArray[np.int64], list[str]]:
-    """A number for each operation, alike where kind, name, direction and bytes of copies are; and the name of each number,
-    in order.
-    """
+    """A number for each operation, by kind, name, and direction and bytes of copies; and the name of each number."""
     kind = pl.col("kind").cast(pl.String)
-    sized = pl.concat_str(
-        kind, pl.col("direction").cast(pl.String), pl.col("bytes"), separator=" ", ignore_nulls=True
-    )
+    moved = kind, pl.col("direction").cast(pl.String), pl.col("bytes")
+    sized = pl.concat_str(moved, separator=" ", ignore_nulls=True)
     named = pl.when(kind.is_in(NAMED)).then(pl.col("name").cast(pl.String)).otherwise(sized)
     names = operations.select(name=named.fill_null("?")).to_series().cast(pl.Categorical)
     number, first = numbered([names.to_physical().to_numpy()])

@@ -160,7 +160,7 @@ def _cut(trace: T, operations: NDArray[np.bool_], calls: NDArray[np.bool_], host
         name: table.with_columns(pl.col("start_ns", "end_ns") - first) for name, table in tables.items()
     }
     part = replace(trace, **moved, origin_ns=trace.origin_ns + first)
-    omissions = Omissions({(o.id, o.what): o.count for o in trace.omissions if o.id != "cut-window"})
+    omissions = Omissions.of(noted for noted in trace.omissions if noted.id != "cut-window")
     left_out = trace.operations.height + trace.calls.height - kept
     if left_out:
         omissions.add("part", left_out, part=what.replace("`", ""))

@@ -1,6 +1,4 @@
-"""What names mean: of an API call its plain name and what it waits for, of a kernel whether it carries data; columns of few
-words (kind, direction, memory) as codes and masks; names of calls once, and printable.
-"""
+"""What names of calls and kernels mean; columns of few words (kind, direction, memory) as codes; printable names."""
 
 from __future__ import annotations
 
@@ -23,7 +21,6 @@ WAITS_FOR_DEVICE = (
     r"|^(cuda|hip)(Free|DeviceReset|FreeHost|HostFree|FreeArray|HostUnregister)$|^cuMem(Free|FreeHost|HostUnregister)$"
     r"|^cu(ArrayDestroy|DevicePrimaryCtxReset)$"
 )
-WAITS_FOR_STREAM = r"^(cuda|cu|hip)StreamSynchronize$"
 WAITS_FOR_EVENT = r"^(cuda|cu|hip)EventSynchronize$"
 #: Copies that return when the copy is done.
 BLOCKING_COPY = (
@@ -31,6 +28,13 @@ BLOCKING_COPY = (
     r"|^(cu|hip|hipDrv)Memcpy([HDA]to[HDA]|2D|2DUnaligned|3D|Peer|3DPeer)?$"
     r"|^hipMemcpy(WithStream|Param2D)$"
 )
+#: What calls wait for before they return, by their plain names; the first that fits.
+WAITS = {
+    "stream": r"^(cuda|cu|hip)StreamSynchronize$",
+    "event": WAITS_FOR_EVENT,
+    "device": WAITS_FOR_DEVICE,
+    "operation": BLOCKING_COPY,
+}
 #: Values handed over in `__constant__` or `__device__` variables.
 SYMBOL_COPY = r"MemcpyToSymbol"
 #: Launches that take the grid in work-items; others take it in blocks.
@@ -106,18 +110,8 @@ def error_named(code: int) -> str:
 
 def waits_for(plain: pl.Expr) -> pl.Expr:
     """What a call of this plain name waits for before it returns, as far as its name tells."""
-    return (
-        pl.when(plain.str.contains(WAITS_FOR_STREAM))
-        .then(pl.lit("stream"))
-        .when(plain.str.contains(WAITS_FOR_EVENT))
-        .then(pl.lit("event"))
-        .when(plain.str.contains(WAITS_FOR_DEVICE))
-        .then(pl.lit("device"))
-        .when(plain.str.contains(BLOCKING_COPY))
-        .then(pl.lit("operation"))
-        .otherwise(pl.lit("none"))
-        .cast(pl.Enum(WAITS_FOR))
-    )
+    named = [pl.when(plain.str.contains(pattern)).then(pl.lit(what)) for what, pattern in WAITS.items()]
+    return pl.coalesce(*named, pl.lit("none")).cast(pl.Enum(WAITS_FOR))
 
 
 #: The code of a null.
@@ -147,15 +141,12 @@ class Words:
         """Whether each row's word is one of `words`; a null is none. Not to be written to. Shape (rows,)."""
         key = (name, *words)
         if key not in self._masks:
+            kind = self._columns[name].dtype
+            assert isinstance(kind, pl.Enum)
             wanted = np.zeros(NONE + 1, bool)
-            wanted[: len(self.words(name))] = [word in words for word in self.words(name)]
+            wanted[: len(kind.categories)] = kind.categories.is_in(words)
             self._masks[key] = wanted[self.codes(name)]
         return self._masks[key]
-
-    def words(self, name: str) -> list[str]:
-        kind = self._columns[name].dtype
-        assert isinstance(kind, pl.Enum)
-        return kind.categories.to_list()
 
 
 def of_codes(codes: NDArray[np.unsignedinteger[Any]], like: pl.Series) -> pl.Series:
@@ -219,13 +210,7 @@ def kind_codes(operations: pl.DataFrame) -> NDArray[np.uint8]:
     numbers = operations["name"].to_physical()
     if numbers.null_count() == len(numbers):
         return codes
-    flags = (
-        texts_of(operations["name"])
-        .to_frame("name")
-        .select(is_communication(pl.col("name")))
-        .to_series()
-        .to_numpy()
-    )
+    flags = pl.select(is_communication(pl.lit(texts_of(operations["name"])))).to_series().to_numpy()
     if not flags.any():
         return codes
     flags = np.append(flags, False)

@@ -17,7 +17,7 @@ __all__ = ["check_export", "export", "perfetto_of_pair"]
 
 FORMATS = ("parquet", "csv", "perfetto")
 FOLDERS = ("parquet", "csv")
-#: How cells begin that spreadsheets take for formulas.
+#: How cells begin that spreadsheets take for formulas: they get an apostrophe in front.
 FORMULA = r"^[=+\-@\t\r]"
 TABLES = ("operations", "calls", "events", "markers", "devices", "streams", "launches")
 
@@ -54,18 +54,13 @@ def _write_tables(trace: Trace, to: str, folder: Path) -> None:
         file = folder / f"{name}.{to}"
         try:
             if to == "csv":
-                table.with_columns(_plain_cells()).write_csv(file)
+                texts = (pl.selectors.string() | pl.selectors.categorical()).cast(pl.String)
+                table.with_columns(texts.str.replace(FORMULA, "'$0")).write_csv(file)
             else:
                 table.write_parquet(file)
         except pl.exceptions.PolarsError as error:
             reason = next(iter(str(error).splitlines()), "no reason given")
             raise OSError(None, reason) from None
-
-
-def _plain_cells() -> pl.Expr:
-    """Texts, an apostrophe before those that a spreadsheet would compute."""
-    texts = pl.selectors.string() | pl.selectors.categorical()
-    return texts.cast(pl.String).str.replace(FORMULA, "'$0")
 
 
 #: Rows of GPU operations get process ids of their own, above any real one; and those of a predicted run beside another's.

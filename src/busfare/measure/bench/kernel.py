@@ -90,14 +90,11 @@ def derivatives(t: FloatArray, s: FloatArray, p: FloatArray) -> tuple[FloatArray
 
 
 def water_column(level: int, into: Sequence[FloatArray], seed: int) -> None:
-    """Temperature, and salinity where `into` has a second array, of one level: warm and fresh above, cold and salt
-    below, different everywhere.
-    """
+    """Temperature, and salinity in a second array, of a level: warm and fresh above, cold and salt below, all different."""
     drawn = np.random.default_rng((seed, level))
     depth = level / 41.0
-    for array, least, width in zip(
-        into, (26.0 * np.exp(-4.0 * depth) + 1.0, 34.0 + 0.8 * depth), (2.0, 0.5), strict=False
-    ):
+    ranges = ((26.0 * np.exp(-4.0 * depth) + 1.0, 2.0), (34.0 + 0.8 * depth, 0.5))
+    for array, (least, width) in zip(into, ranges, strict=False):
         drawn.random(out=array)
         array *= width
         array += least
@@ -278,11 +275,8 @@ class Work:
 
     def chunks_of(self, part: range, cut: list[range]) -> list[int]:
         """The chunks of `cut` that hold what a launch on `part` reads, in order."""
-        starts = [span.start for span in cut]
-        ends = [
-            (bisect_right(starts, s.start) - 1, bisect_right(starts, s.stop - 1))
-            for s in self.inputs_of(part)
-        ]
+        starts, needed = [span.start for span in cut], self.inputs_of(part)
+        ends = [(bisect_right(starts, s.start) - 1, bisect_right(starts, s.stop - 1)) for s in needed]
         return sorted({chunk for first, end in ends for chunk in range(first, end)})
 
 

@@ -1,6 +1,4 @@
-"""`bench methods`: S16's whole program run with every migration method, five ranges each, beside what `plan` says, the
-rankings of both, and S16's own figures.
-"""
+"""`bench methods`: S16's program run with every migration method, five ranges each, beside `plan` and S16's figures."""
 
 from __future__ import annotations
 
@@ -74,6 +72,10 @@ PUBLISHED = results.Published(
         "zero-copy": {"kernel": 5.88e9},
     },
 )
+
+
+#: What `plan` says, by method.
+Planned = Mapping[str, Prediction]
 
 
 class Case(NamedTuple):
@@ -168,10 +170,8 @@ class Methods:
         if m.method == "managed":
             pinned = [n.ranges["sum"] / n.case.elements for n in self.measured if n.method == "pinned"]
             cached = min(pinned, default=0.0) * m.case.elements
-            faults = [max(0.0, r.ranges["sum"] - cached) for r in m.runs]
-            return [
-                r.device.get("kernel", r.ranges["kernel"]) + s for r, s in zip(m.runs, faults, strict=True)
-            ]
+            kernels = (run.device.get("kernel", run.ranges["kernel"]) for run in m.runs)
+            return [s + max(0.0, run.ranges["sum"] - cached) for s, run in zip(kernels, m.runs, strict=True)]
         copies = [r.device if m.method == "managed-prefetch" else r.ranges for r in m.runs]
         return [moved["h2d"] + alone + moved["d2h"] for moved in copies]
 
@@ -211,9 +211,7 @@ def run_methods(run: Run[MethodDevice], largest: int) -> Methods:
             continue
         with run.attempt(what):
             methods.allocation_s[method] = device.start(method, size)
-            for case in sorted(
-                c for c, methods in chosen.items() if c.elements == size and method in methods
-            ):
+            for case in sorted(c for c, by in chosen.items() if c.elements == size and method in by):
                 if case not in methods.kernel_s:
                     methods.kernel_s[case] = device.kernel_seconds(*case)
                 runs, held = tuple(device.run(*case, RUNS)), tuple(device.held(*case, RUNS))
@@ -221,10 +219,8 @@ def run_methods(run: Run[MethodDevice], largest: int) -> Methods:
     return methods
 
 
-def predicted_of(case: Case, kernel_s: float, machine: Machine) -> dict[str, Prediction]:
-    """What `plan` says of the GPU's part (both ways and the kernel) of each method in a case. `kernel_s`: seconds of the
-    kernel alone, its data in device memory.
-    """
+def predicted_of(case: Case, kernel_s: float, machine: Machine) -> Planned:
+    """What `plan` says of the GPU's part of each method in a case; `kernel_s`: seconds of the kernel alone on the GPU."""
     bytes_, often = 4.0 * case.elements, float(case.accesses)
     problem = Problem("multiply", bytes_, bytes_, kernel_s, memory="pageable", streams=1)
     accessed = replace(problem, accesses_in=often, accesses_out=often)
@@ -235,9 +231,7 @@ def predicted_of(case: Case, kernel_s: float, machine: Machine) -> dict[str, Pre
 
 
 def _calls_s(node: Node, method: str) -> float:
-    """Seconds that the host takes to submit a method's copies and kernel, and to see each of them end, besides what `plan`
-    says; where `probe` measured it.
-    """
+    """Seconds of a method's calls that `plan` leaves out: submitting, and seeing the ends; where `probe` measured it."""
     launch, copy, ended = (
         cost.call_s if (cost := node.call_cost(call)) else 0.0 for call in ("launch", "copy", "synchronise")
     )
@@ -269,9 +263,7 @@ def methods_result(run: Run[MethodDevice], methods: Methods) -> results.MethodsR
     )
 
 
-def _cell(
-    run: Run[MethodDevice], methods: Methods, case: Case, predicted: Mapping[str, Prediction]
-) -> results.MethodsCell:
+def _cell(run: Run[MethodDevice], methods: Methods, case: Case, predicted: Planned) -> results.MethodsCell:
     host_s = methods.host_s(case)
     rows = [
         _method(run, m, methods.gpu_samples(m), predicted.get(m.method), host_s)
@@ -331,9 +323,7 @@ def _method(
     )
 
 
-def _crossover(
-    methods: Methods, predicted: Mapping[Case, Mapping[str, Prediction]]
-) -> results.Crossover | None:
+def _crossover(methods: Methods, predicted: Mapping[Case, Planned]) -> results.Crossover | None:
     """From how many accesses on pinned copies beat zero-copy, at the size that was swept."""
     compared = [case for case in predicted if {*SWEEP_METHODS} <= {m.method for m in methods.of(case)}]
     if not compared:
@@ -343,10 +333,8 @@ def _crossover(
     swept = sorted(case for case in compared if case.elements == elements)
     accesses = [case.accesses for case in swept]
     # Both initialise and sum pinned memory: that part would only add its noise.
-    measured = {
-        name: [methods.gpu_s(m) for case in swept for m in methods.of(case) if m.method == name]
-        for name in SWEEP_METHODS
-    }
+    runs = [m for case in swept for m in methods.of(case)]
+    measured = {name: [methods.gpu_s(m) for m in runs if m.method == name] for name in SWEEP_METHODS}
     planned = {name: [predicted[case][name].seconds for case in swept] for name in SWEEP_METHODS}
     here, there = (crossover(accesses, side["zero-copy"], side["pinned"]) for side in (measured, planned))
     factor = max(here / there, there / here) if here and there else None

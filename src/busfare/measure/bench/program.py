@@ -107,9 +107,7 @@ def streams(work: Work, count: int, strategy: str = "streams", share: Sequence[i
 
 
 def three_streams(work: Work, count: int) -> Program:
-    """`count` chunks, depth first, a stream for copies in, one for kernels, one for copies out: every engine takes them
-    in the order of issue.
-    """
+    """`count` chunks, depth first, in a stream for copies in, one for kernels and one for copies out, in order of issue."""
     cut = work.cut(count)
     operations: list[Operation] = []
     last_copy: list[int] = []

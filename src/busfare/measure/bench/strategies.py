@@ -1,6 +1,4 @@
-"""`bench strategies`: every overlap strategy of W14 run for real on several kernels. Of each cell its kernel alone, then its
-link and every version, by turns at several moments; and what was measured beside what was predicted.
-"""
+"""`bench strategies`: W14's overlap strategies run on several kernels at several moments, beside predictions."""
 
 from __future__ import annotations
 
@@ -49,8 +47,7 @@ SWEEPS = {
     "hybrid": (1, 8, 42),
 }
 QUICK_SWEEP = (1, 8, 42, 128)
-#: A version is run at so many moments of its cell at least and at most, by turns with the others: a shared machine is slow
-#: for seconds on end.
+#: A version runs at so many moments of its cell at least and at most, between the others: a shared machine is slow at times.
 LEAST_MOMENTS, MOST_MOMENTS = 4, 8
 #: At each moment it runs about so long, so many times at least and at most; by the host's clock so often in all.
 MOMENT_S, LEAST_RUNS, MOST_RUNS, BY_HOST = 0.01, 5, 25, 3
@@ -139,9 +136,8 @@ class Measuring:
         """Inputs and the reference, and the comparison on the GPU tried."""
         device, work = self.run.device, self.work
         if (need := work.h2d_bytes + work.d2h_bytes) > MOST_HOST_BYTES:
-            raise UnavailableError(
-                f"{need / 1e9:.1f} GB of pinned memory; {MOST_HOST_BYTES / 1e9:.1f} GB at most"
-            )
+            most = f"{MOST_HOST_BYTES / 1e9:.1f} GB at most"
+            raise UnavailableError(f"{need / 1e9:.1f} GB of pinned memory; {most}")
         device.load(work)
         if not device.inputs():
             return

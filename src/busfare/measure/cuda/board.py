@@ -1,6 +1,4 @@
-"""One GPU: its context, kernels, streams, events, and buffers of every memory kind, made when first used; and the flags by
-which the host holds and releases its streams.
-"""
+"""One GPU: its context, kernels, streams, events and buffers, made when first used; the flags that hold its streams."""
 
 from __future__ import annotations
 
@@ -73,9 +71,7 @@ class Flags:
             )
 
     def start_traffic(self, stream: Any, mapped: int, size: int, reads: bool, blocks: int) -> None:
-        """A kernel that reads or writes `size` bytes of mapped memory over and over until `stop_traffic`; `blocks`: one a
-        multiprocessor.
-        """
+        """A kernel reads or writes `size` bytes of mapped memory until `stop_traffic`; `blocks`: one a multiprocessor."""
         self._words[2] = 0
         arguments = (mapped, size // 16, self.address + 8, _LIMIT_NS, int(reads))
         self._kernels.launch("stream16", stream, arguments, blocks, _TRAFFIC_THREADS)
@@ -145,10 +141,7 @@ class Board:
         return min(self.most_bytes, _MOST.get(kind, self.most_bytes))
 
     def buffer(self, kind: str, role: str, size: int) -> int:
-        """The address of the `source` (filled with the pattern) or `target` buffer of a kind.
-
-        Raises UnavailableError where it cannot hold `size` bytes.
-        """
+        """The address of a `source` (with the pattern) or `target` buffer. Raises UnavailableError if it is too small."""
         if size > (most := self.most(kind)):
             raise UnavailableError(f"{size} bytes exceed the {most} bytes of available {kind} memory")
         key = (kind, role)

@@ -32,8 +32,7 @@ from busfare.measure.run import UnavailableError
 
 #: Chunks start at multiples of this, as allocators give them, so that no two share a line.
 _STEP = 256
-#: Untimed pageable copies of each visit, so that what fits the processor's cache is in it; of longer ones the first
-#: takes what the third does.
+#: Untimed pageable copies of each visit, so that what fits the processor's cache is in it; longer ones need none.
 _CACHE_FILLS, _CACHE_BYTES = 2, 1 << 26
 #: A pass of the kernel beside a copy: short enough to wait for its end, long enough to fill the link; and its start.
 _TRAFFIC_BYTES, _TRAFFIC_START_S = 1 << 25, 5e-4
@@ -222,9 +221,7 @@ def _streams(case: Case, board: Board, ends: Ends) -> Issue:
 
 
 def _across(case: Case, board: Board, ends: Ends) -> Issue:
-    """Each chunk is copied in, read and written by a kernel, and copied out, breadth first: in a stream of its own, or in a
-    stream an engine.
-    """
+    """Chunks copied in, computed on and copied out, breadth first: in a stream each, or in a stream an engine."""
     out, count = Ends(_opposite(case), board), case.count
     many = case.mode == ACROSS_STREAMS
 
@@ -271,9 +268,7 @@ def _strided(case: Case, board: Board, ends: Ends) -> Issue:
 
 
 def _kernel(case: Case, board: Board, ends: Ends) -> Issue:
-    """A kernel that reads mapped memory (h2d), writes it (d2h), or does both at once (kernel-both); by itself, or while
-    copies run the other way until past its end.
-    """
+    """A kernel reads mapped memory (h2d), writes it (d2h) or both (kernel-both), alone or while copies run the other way."""
     if case.bytes % 16:
         raise UnavailableError("mapped memory is read in units of 16 bytes")
     name = "read16" if case.direction == "h2d" and case.mode != "kernel-both" else "copy16"

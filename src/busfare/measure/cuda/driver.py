@@ -1,6 +1,4 @@
-"""The driver API with its return codes as exceptions; memory of every kind; and CUDA source compiled at run time (NVRTC
-needs no toolkit on the user's machine).
-"""
+"""The driver API with codes as exceptions; memory of every kind; CUDA source compiled by NVRTC, without a toolkit."""
 
 from __future__ import annotations
 
@@ -170,9 +168,7 @@ def batched(pairs: Sequence[tuple[int, int]], sizes: Sequence[int]) -> Callable[
 
 
 def upload(address: int, array: np.ndarray) -> None:
-    """Copies an array to the device, and waits: a copy of pageable memory may return before the data are there, and our
-    streams do not wait for it.
-    """
+    """Copies an array to the device, and waits: a copy of pageable memory may return before the data are there."""
     if array.nbytes:
         checked(driver.cuMemcpyHtoD(address, int(array.ctypes.data), array.nbytes), "cuMemcpyHtoD")
         finish()

@@ -1,6 +1,4 @@
-"""A machine with NVIDIA GPUs: a board a GPU, and what NVML and the system say of it, for the record: JSON types only, None
-where it is not told.
-"""
+"""A machine with NVIDIA GPUs: a board a GPU, and what NVML and the system tell, as JSON types; None where they do not."""
 
 from __future__ import annotations
 
@@ -102,9 +100,8 @@ def require_room(on_host: float, on_gpu: float) -> None:
     rooms = {"host": (on_host, _OF_HOST * _SHARE * roomy_bytes()), "GPU": (on_gpu, _OF_GPU * free)}
     for what, (bytes_, most) in rooms.items():
         if bytes_ > most:
-            raise UnavailableError(
-                f"{bytes_:.0f} bytes are more than the {most:.0f} of the {what}'s available memory"
-            )
+            room = f"the {most:.0f} of the {what}'s available memory"
+            raise UnavailableError(f"{bytes_:.0f} bytes are more than {room}")
 
 
 def roomy_bytes() -> int:

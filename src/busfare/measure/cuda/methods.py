@@ -156,9 +156,8 @@ class CudaMethods(CudaHost):
 
     def _steps(self, elements: int, accesses: int) -> dict[str, Step]:
         """What the GPU does in each range; None where the kernel, or a page fault, moves the data."""
-        kernel = self._launcher(
-            self._at("device" if "device" in self._buffers else "host"), elements, accesses
-        )
+        place = self._at("device" if "device" in self._buffers else "host")
+        kernel = self._launcher(place, elements, accesses)
         into, out = (self._mover(direction, 4 * elements) for direction in ("h2d", "d2h"))
         return {"h2d": into, "kernel": kernel, "d2h": out}
 
@@ -190,9 +189,8 @@ class CudaMethods(CudaHost):
         parts = (vector[n : n + _CHECKED] for n in range(0, len(vector), _CHECKED))
         wrong = sum(self._threads.map(lambda part: int(np.count_nonzero(part != value)), parts))
         if wrong or total not in (None, value * len(vector)):
-            raise WrongDataError(
-                f"{wrong} of {len(vector)} elements are not {value}, the sum is {total} ({self._method})"
-            )
+            what = f"{wrong} of {len(vector)} elements are not {value}, the sum is {total}"
+            raise WrongDataError(f"{what} ({self._method})")
 
     def _free(self) -> None:
         for buffer in self._buffers.values():

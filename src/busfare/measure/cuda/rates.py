@@ -7,6 +7,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -148,9 +149,8 @@ def _library(name: str) -> Any:
 
 def _call(library: Any, function: str, *values: Any) -> None:
     if status := getattr(library, function)(*values):
-        raise UnavailableError(
-            f"{function} answered {status}: this GPU or version does not support this product"
-        )
+        why = "this GPU or version does not support this product"
+        raise UnavailableError(f"{function} answered {status}: {why}")
 
 
 @cache
@@ -186,8 +186,6 @@ def _gemm(case: Case, board: Board, repeats: int) -> Samples:
 
 
 Product = Callable[[int, int, int], None]
-
-
 Sides = tuple[int, int, int, int]
 
 
@@ -261,13 +259,10 @@ def nccl_library() -> ctypes.CDLL:
     wheel = find_spec("nvidia.nccl") if find_spec("nvidia") else None
     folders = [Path(folder) / "lib" for folder in (wheel.submodule_search_locations or ())] if wheel else []
     for path in (NCCL, *(str(folder / NCCL) for folder in folders)):
-        try:
+        with suppress(OSError):
             return ctypes.CDLL(path)
-        except OSError:
-            continue
-    raise UnavailableError(
-        f"{NCCL} is neither on the library path nor in an installed wheel; pip install nvidia-nccl-cu12"
-    )
+    why = "is neither on the library path nor in an installed wheel; pip install nvidia-nccl-cu12"
+    raise UnavailableError(f"{NCCL} {why}")
 
 
 class Communicators:

@@ -105,9 +105,7 @@ class Timed:
             cuda.synchronise(stream)
 
     def ends_s(self) -> tuple[float, ...]:
-        """Seconds from the start to the end of each stream, after all end. Raises UnavailableError if `opposing` ended
-        first.
-        """
+        """Seconds from the start to the end of each stream. Raises UnavailableError if `opposing` ended before."""
         ends = tuple(cuda.seconds(self._start, end) for end in self._ends)
         if self._opposing and cuda.seconds(self._start, self._last) < max(ends):
             raise UnavailableError("the opposite direction ended first because it is far faster")
@@ -143,9 +141,7 @@ def sampled(
 
 @contextmanager
 def captured(streams: Sequence[Any], issue: Issue) -> Iterator[Issue]:
-    """What `issue` puts into the first of `streams`, and into those that wait for it, as a graph: what launches it into
-    the first stream that it is given.
-    """
+    """What `issue` puts into the first of `streams`, and into those that wait for it, as a graph that a stream launches."""
     checked(driver.cuStreamBeginCapture(streams[0], _CAPTURE), "cuStreamBeginCapture")
     try:
         issue(streams)
@@ -176,8 +172,7 @@ def _managed(case: Case, board: Board, repeats: int) -> Samples:
     try:
         for _ in range(repeats):
             if by_host := not prefetched and case.direction == "d2h":
-                # As in a program whose kernel writes it: what came by page faults goes back in smaller pieces than what
-                # was prefetched.
+                # As in a program whose kernel writes it: what came by page faults goes back in smaller pieces.
                 board.launch_wide("fill", stream, address, size, size, size)
             else:
                 cuda.prefetch(address, size, away, stream)

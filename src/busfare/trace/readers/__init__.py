@@ -19,10 +19,7 @@ from busfare.trace.readers.tables import SqliteTables
 
 @dataclass(frozen=True)
 class Source:
-    """A trace to read: a file or a directory, with the open `database` of an SQLite file.
-
-    `launches`, `activity`: whether the trace gets the table of this name.
-    """
+    """A file or directory to read, an SQLite file with its `database`; whether the trace gets `launches`, `activity`."""
 
     path: Path
     packed: bool = False
@@ -39,6 +36,14 @@ class Source:
     def unpacked(self) -> AbstractContextManager[Path]:
         """Where its content lies uncompressed; a copy goes afterwards."""
         return whole(self.path, self.packed)
+
+
+#: Where launchers tell a process its rank, the nearest to it first: a batch script's own stands in every environment.
+RANK_VARIABLES = (
+    "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK", "PALS_RANKID", "SLURM_PROCID",
+)  # fmt: skip
+#: torchrun and its like set these together, in each of the processes that they start.
+TORCHRUN_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
 
 
 @dataclass(frozen=True)

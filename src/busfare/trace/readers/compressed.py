@@ -97,10 +97,7 @@ def pieces(path: Path, omissions: Omissions) -> Iterator[bytes]:
 
 
 def decompressed(path: Path, omissions: Omissions) -> Iterator[bytes]:
-    """The text of a compressed file of any number of members, in pieces of bounded size.
-
-    Raises InputError where it grows more than a trace does.
-    """
+    """The text of a compressed file's members in bounded pieces. Raises InputError where it grows more than a trace."""
     growth = os.environ.get(GROWTH_VARIABLE, "")
     times = int(growth) if growth.isdecimal() else MOST_GROWTH
     room = max(path.stat().st_size * times, ANY_SIZE)
@@ -141,10 +138,7 @@ def decompressed(path: Path, omissions: Omissions) -> Iterator[bytes]:
 
 @contextmanager
 def whole(path: Path, packed: bool) -> Iterator[Path]:
-    """The file at `path` itself, or where it is `packed`, what it holds, in a file that goes afterwards.
-
-    Raises InputError where it is damaged, or there is no room.
-    """
+    """The file at `path`; if `packed`, a temporary file of its content. Raises InputError if damaged or without room."""
     if not packed:
         yield path
         return

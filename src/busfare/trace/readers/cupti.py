@@ -81,10 +81,8 @@ def record_columns(frame: pl.DataFrame) -> pl.DataFrame:
     """The columns of SQLite traces by the names of a trace's tables; ids of 0, which are nobody's, are null."""
     frame = frame.rename(RENAMES, strict=False)
     # Migrations carry correlation 0, and what is outside of graphs node 0.
-    ids = [
-        name for name in ("correlation", "graph_node") if name in frame.columns and (frame[name] == 0).any()
-    ]
-    frame = frame.with_columns(pl.when(pl.col(ids) != 0).then(pl.col(ids)) if ids else [])
+    ids = [name for name in ("correlation", "graph_node") if name in frame.columns]
+    frame = frame.with_columns(pl.col(name).replace(0, None) for name in ids if (frame[name] == 0).any())
     shared = ("staticSharedMemory", "dynamicSharedMemory")
     return frame.with_columns(shared_bytes=shared_bytes(*shared)) if {*shared} <= {*frame.columns} else frame
 
@@ -160,9 +158,7 @@ def graphs(frame: pl.DataFrame, omissions: Omissions, remedy: str) -> pl.DataFra
     return frame.with_columns(kind=pl.lit("graph"), name=name.str.strip_chars())
 
 
-def with_waits(
-    calls: pl.DataFrame, waits: pl.DataFrame, on: Sequence[str] = ("process", "correlation")
-) -> pl.DataFrame:
+def with_waits(calls: pl.DataFrame, waits: pl.DataFrame, on: Sequence[str]) -> pl.DataFrame:
     """Calls with the `context`, `stream` and `event` that they wait for, as the first of `waits` of their ids `on` says."""
     waiting = calls["waits_for"].is_in(["stream", "device", "event"])
     if waits.is_empty() or not waiting.any():
@@ -182,9 +178,8 @@ def markers(frame: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:
     flags = pl.col("flags")
     marks, starts, ends = (frame.filter(flags & flag != 0) for flag in (MARK, RANGE_START, RANGE_END))
     ends = ends.unique("marker", keep="first", maintain_order=True).select("marker", ended_ns="start_ns")
-    ranges = starts.unique("marker", keep="first", maintain_order=True).join(
-        ends, on="marker", how="left", maintain_order="left"
-    )
+    ranges = starts.unique("marker", keep="first", maintain_order=True)
+    ranges = ranges.join(ends, on="marker", how="left", maintain_order="left")
     omissions.count("open-ranges", ranges["ended_ns"].null_count())
     rows = pl.concat([marks, ranges], how="diagonal")
     return conform(rows.with_columns(end_ns="ended_ns"), MARKERS)

@@ -105,9 +105,8 @@ class DirectoryTables(TableSource):
         try:
             listing = sorted(path.iterdir())
         except OSError as error:
-            raise InputError(
-                f"{path}: cannot list the directory ({error.strerror}); check its permissions"
-            ) from None
+            why = f"cannot list the directory ({error.strerror}); check its permissions"
+            raise InputError(f"{path}: {why}") from None
         self._files = {file.stem: file for file in listing if file.suffix in SUFFIXES and file.is_file()}
         self.names = set(self._files)
         self._columns: dict[str, list[str]] = {}
@@ -146,9 +145,8 @@ def _read_from(file: Path) -> Iterator[None]:
             raise
         except (OSError, pl.exceptions.PolarsError) as error:
             first = next(iter(str(error).splitlines()), type(error).__name__)
-            raise InputError(
-                f"{file}: damaged or unreadable table ({first}); export the directory again"
-            ) from None
+            why = f"damaged or unreadable table ({first}); export the directory again"
+            raise InputError(f"{file}: {why}") from None
         finally:
             if before >= 0:
                 os.dup2(before, 2)
@@ -172,8 +170,9 @@ def _as(name: str, held: pl.DataType, wanted: pl.DataType) -> pl.Expr:
 DAMAGE = (sqlite3.Error, UnicodeDecodeError, MemoryError)
 #: Write-ahead mode, in the bytes 18 and 19 of the file.
 WRITE_AHEAD = 2
-#: Types of columns that keep numbers as text [SQLite: determination of column affinity].
+#: Types of columns that keep numbers as text, and as REAL [SQLite: determination of column affinity].
 KEEPS_TEXT = re.compile("(?is)(?!.*INT).*(CHAR|CLOB|TEXT)")
+KEEPS_REAL = re.compile("(?is)(?!.*(INT|CHAR|CLOB|TEXT|BLOB)).*(REAL|FLOA|DOUB)")
 #: What views may do, and how many steps of SQLite's machine they take between two looks at how many are left.
 SELECTING, STEPS_AT_ONCE = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ), 100_000
 ROWS_A_FETCH = 1 << 10
@@ -380,10 +379,7 @@ class Pages:
                     stored,
                     KIND_OF[kind],
                     is_rowid=is_rowid,
-                    # [SQLite: determination of column affinity]
-                    real_affinity=bool(
-                        re.match("(?s)(?!.*(INT|CHAR|CLOB|TEXT|BLOB)).*(REAL|FLOA|DOUB)", declared.upper())
-                    ),
+                    real_affinity=bool(KEEPS_REAL.match(declared)),
                     has_default=default is not None and default.upper() != "NULL",
                 )
             stored += hidden != VIRTUAL

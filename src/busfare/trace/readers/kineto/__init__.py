@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +19,12 @@ from busfare.trace.readers import Format, RecordAgain
 from busfare.trace.readers.compressed import HEAD, pieces
 from busfare.trace.readers.kineto import rows
 from busfare.trace.readers.tables import ints, texts, typed
-from busfare.trace.tables import DEVICES, conform
+from busfare.trace.tables import ACTIVITY, DEVICES, MARKERS, OPERATIONS_OF_COLLECTIVES, conform, empty
 
 __all__ = ["FORMATS"]
 
 #: Keys beside `traceEvents`, and categories of events that busfare has no use for, in files of PyTorch.
-KEYS = {
-    b"schemaVersion",
-    b"deviceProperties",
-    b"computeProperties",
-    b"distributedInfo",
-    b"baseTimeNanoseconds",
-}
+KEYS = {*b"schemaVersion deviceProperties computeProperties distributedInfo baseTimeNanoseconds".split()}
 CATEGORIES = re.compile(rb'"cat":\s*"(?:cpu_op|Operator|python_function|cpu_instant_event|fwdbwd)"')
 
 
@@ -70,6 +65,7 @@ def read(path: Path, launches: bool = False, activity: bool = False) -> Trace:
         )
     omissions.count("other-accelerator", scanner.accelerator_events)
     omissions.count("calls-left-out", scanner.foreign_calls)
+    ranges = rows.named(events, names, rows.ANNOTATION)
     version = _decoded(header.get("cupti_version"), int)
     trace = Trace(
         path=path,
@@ -78,13 +74,12 @@ def read(path: Path, launches: bool = False, activity: bool = False) -> Trace:
         operations=operations,
         calls=calls,
         events=rows.dependencies(events, names, calls),
-        markers=rows.ranges_of(events, names),
+        markers=conform(ranges, MARKERS, OPERATIONS_OF_COLLECTIVES),
+        activity=rows.activity_of(scanner) if activity else empty(ACTIVITY),
         devices=_devices(header),
         host=_host(header),
         described=about,
     )
-    if activity:
-        trace.activity = rows.activity_of(scanner)
     name_process(trace)
     number_graph_nodes(trace, omissions)
     trace.omissions = omissions.list()
@@ -114,20 +109,17 @@ def _no_trace(scanner: EventScanner, head: bytes) -> str:
 PROPERTIES = texts("name") | ints("id totalGlobalMem computeMajor computeMinor numSms")
 
 
-def _decoded(text: bytes | None, kind: type[object] | object) -> object:
-    """`text` as `kind`, or None where the file says something else."""
-    if text is None:
-        return None
-    try:
-        return msgspec.json.decode(text, type=kind, strict=False)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None
+def _decoded(text: bytes | None, kind: Any) -> Any:
+    """`text` as `kind`, or None where the file says something else, or nothing."""
+    with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return msgspec.json.decode(text or b"", type=kind, strict=False)
+    return None
 
 
 def _devices(header: dict[str, bytes]) -> pl.DataFrame:
     """Rows of `DEVICES`; none where the file lists no GPUs."""
     listed = _decoded(header.get("deviceProperties"), list[dict[str, Any]])
-    rows = [tuple(map(gpu.get, PROPERTIES)) for gpu in listed] if isinstance(listed, list) else []
+    rows = [tuple(map(gpu.get, PROPERTIES)) for gpu in listed or []]
     gpus = typed(rows, PROPERTIES).with_columns(
         pl.col("name").replace("", None),
         device="id",
@@ -143,11 +135,12 @@ def _host(header: dict[str, bytes]) -> dict[str, str]:
     keys = {"cuda_driver_version": "cuda", "hostname": "hostname"}
     values = {new: _decoded(header.get(old), str | int) for old, new in keys.items()}
     job = _decoded(header.get("distributedInfo"), dict[str, Any])
-    if isinstance(job, dict) and str(job.get("rank")).isdecimal():
+    if job and str(job.get("rank")).isdecimal():
         values["rank"] = str(job["rank"])
     return {key: str(value) for key, value in values.items() if value}
 
 
+AGAIN = RecordAgain("`ProfilerActivity.CUDA`", activity="`ProfilerActivity.CPU` and `with_stack=True`")
 #: Sentences of omissions that only this reader notes, by key.
 SENTENCES = {
     "calls-left-out": "host calls that belong to neither CUDA nor HIP: skipped, because their waits are unknown",
@@ -164,8 +157,6 @@ FORMATS = (
         suffixes=(".json",),
         # Execution traces: operators without times.
         companions=re.compile(rb'\s*\{\s*"schema":\s*"\d'),
-        record_again=RecordAgain(
-            gpu="`ProfilerActivity.CUDA`", activity="`ProfilerActivity.CPU` and `with_stack=True`"
-        ),
+        record_again=AGAIN,
     ),
 )

@@ -12,7 +12,7 @@ from busfare.trace import sites, words
 from busfare.trace import tables as schema
 from busfare.trace._kineto_events import MISSING, EventScanner
 from busfare.trace.collectives import all_described
-from busfare.trace.launches import grids_in_blocks
+from busfare.trace.launches import grids_in_blocks, scanned
 from busfare.trace.omissions import Omissions
 from busfare.trace.readers.cupti import DIRECTION_NAMED, MEMORY_NAMED, NO_ID
 from busfare.trace.readers.tables import INT, meant
@@ -46,9 +46,8 @@ def names_of(scanner: EventScanner) -> pl.DataFrame:
     name, plain = pl.col("name"), pl.col("plain")
     names = pl.DataFrame({"name": pl.Series([*texts, None], dtype=pl.String).fill_null("(unnamed)")})
     ends = name.str.extract(ROCTRACER_COPY)
-    names = names.with_columns(
-        name.str.extract_groups(COPY_NAME).struct.unnest(), plain=words.plain_name(name)
-    ).with_columns(
+    parts = name.str.extract_groups(COPY_NAME).struct.unnest()
+    names = names.with_columns(parts, plain=words.plain_name(name)).with_columns(
         direction=pl.coalesce("direction", ends.replace_strict(WAYS, default=None)),
         source=pl.coalesce("source", ends.str.extract("^(.*)To")),
         destination=pl.coalesce("destination", ends.str.extract("To(.*)$")),
@@ -97,7 +96,7 @@ def with_collectives(
     return events.with_columns(collective=pl.Series(rows).replace(-1, None)), table
 
 
-def _named(events: pl.DataFrame, names: pl.DataFrame, *categories: int) -> pl.DataFrame:
+def named(events: pl.DataFrame, names: pl.DataFrame, *categories: int) -> pl.DataFrame:
     """The events of these categories, and what their names mean."""
     some = events.filter(pl.col("category").is_in(categories))
     return pl.concat([some.drop("name"), names[some["name"]]], how="horizontal")
@@ -107,7 +106,7 @@ def operations_of(
     events: pl.DataFrame, names: pl.DataFrame, calls: pl.DataFrame, omissions: Omissions
 ) -> pl.DataFrame:
     """Rows of `operations`, with how kernels were launched, and the row of `described` of those that communicate."""
-    frame = _named(events, names, KERNEL, COPY, SET)
+    frame = named(events, names, KERNEL, COPY, SET)
     if names["plain"].cast(pl.String).str.starts_with("hip").any():
         frame = frame.with_columns(category=pl.coalesce("no_kernel", "category"))
     copy = pl.col("category") == COPY
@@ -152,27 +151,22 @@ def calls_of(events: pl.DataFrame, names: pl.DataFrame, scanner: EventScanner) -
         event=pl.when(kind == "Event Sync").then("waited_event"),
     )
     waits = waits.drop_nulls("correlation").unique(LAUNCH, keep="first", maintain_order=True)
-    calls = _named(events, names, RUNTIME_CALL, DRIVER_CALL).drop("context", "stream")
-    calls = calls.with_columns(name="plain").join(
-        waits, on=LAUNCH, how="left", nulls_equal=True, maintain_order="left"
-    )
+    calls = named(events, names, RUNTIME_CALL, DRIVER_CALL).drop("context", "stream")
+    calls = calls.with_columns(name="plain")
+    calls = calls.join(waits, on=LAUNCH, how="left", nulls_equal=True, maintain_order="left")
     return _located(conform(calls, schema.CALLS), scanner)
 
 
 def _located(calls: pl.DataFrame, scanner: EventScanner) -> pl.DataFrame:
-    functions = pl.DataFrame(scanner.functions)
+    functions = scanned(scanner.functions)
     if functions.is_empty():
         return calls
-    functions = functions.with_columns(pl.when(pl.all() != MISSING).then(pl.all()))
-    functions = functions.with_columns(end_ns=pl.col("start_ns") + pl.col("duration_ns"))
     texts = [name.decode("utf-8", "replace") for name in scanner.function_names]
     for column, meaning in (("site", sites.of_python), ("module", sites.module_of)):
         means = pl.Series([meaning(text) for text in texts], dtype=pl.Categorical)
         meant = means[functions["name"]]
-        spans = functions.filter(meant.is_not_null())
-        around = sites.innermost(spans, calls)
-        nearest = meant.drop_nulls().gather(around)
-        calls = calls.with_columns(nearest.alias(column))
+        around = sites.innermost(functions.filter(meant.is_not_null()), calls)
+        calls = calls.with_columns(meant.drop_nulls().gather(around).alias(column))
     return calls
 
 
@@ -185,35 +179,19 @@ def activity_of(scanner: EventScanner) -> pl.DataFrame:
         ("operator", scanner.operators, operators, "signature"),
         ("function", scanner.functions, functions, "name"),
     ):
-        frame = pl.DataFrame(columns)
-        frame = frame.with_columns(pl.when(pl.all() != MISSING).then(pl.all()))
+        frame = scanned(columns)
         names = pl.Series([*texts, None], dtype=pl.Categorical)
-        frame = frame.with_columns(
-            kind=pl.lit(kind),
-            name=names.gather(frame[text_of]),
-            end_ns=pl.col("start_ns") + pl.col("duration_ns"),
-        )
+        frame = frame.with_columns(kind=pl.lit(kind), name=names.gather(frame[text_of]))
         spans.append(conform(frame.drop_nulls("name"), schema.ACTIVITY))
     return pl.concat(spans)
 
 
-def ranges_of(events: pl.DataFrame, names: pl.DataFrame) -> pl.DataFrame:
-    """Rows of `markers`, with the row of `described` of those that communicate."""
-    return conform(_named(events, names, ANNOTATION), schema.MARKERS, schema.OPERATIONS_OF_COLLECTIVES)
-
-
 def dependencies(events: pl.DataFrame, names: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
     """Rows of `events`."""
-    waits = _synchronised(events, names, "Stream Wait Event").with_columns(
-        kind=pl.lit("wait"),
-        event="waited_event",
-        record_correlation="waited_correlation",
-        process="owner",
-    )
-    record = pl.lit("record")
-    records = events.filter(pl.col("category") == EVENT_RECORD).with_columns(
-        kind=record, event="waited_event", process="owner"
-    )
+    events, record = events.with_columns(process="owner", event="waited_event"), pl.lit("record")
+    waits = _synchronised(events, names, "Stream Wait Event")
+    waits = waits.with_columns(kind=pl.lit("wait"), record_correlation="waited_correlation")
+    records = events.filter(pl.col("category") == EVENT_RECORD).with_columns(kind=record)
     # A wait names the record that it waits for; where that has no row of its own, its call gives one.
     place = ["process", "device", "context", "event"]
     implied = waits.select(*place, correlation="waited_correlation", stream="waited_stream")
@@ -221,9 +199,8 @@ def dependencies(events: pl.DataFrame, names: pl.DataFrame, calls: pl.DataFrame)
     times = calls.select(*LAUNCH, "start_ns", "end_ns").drop_nulls("correlation")
     implied, times = (frame.unique(LAUNCH, keep="first", maintain_order=True) for frame in (implied, times))
     implied = implied.join(times, on=LAUNCH, how="inner", nulls_equal=True, maintain_order="left")
-    return pl.concat(
-        conform(frame, schema.EVENTS) for frame in (waits, records, implied.with_columns(kind=record))
-    )
+    frames = waits, records, implied.with_columns(kind=record)
+    return pl.concat(conform(frame, schema.EVENTS) for frame in frames)
 
 
 def _with_owners(events: pl.DataFrame, names: pl.DataFrame) -> pl.DataFrame:
@@ -261,10 +238,8 @@ def _with_labels(events: pl.DataFrame, names: pl.DataFrame) -> pl.DataFrame:
     texts = texts.select("place", apart=number + again)
     places = events["place"].drop_nulls().unique()
     label = names["name"].gather(places).cast(pl.String).str.replace(r"\d+(\D*)$", " ${1}")
-    events = events.join(texts, on="place", how="left", maintain_order="left")
-    events = events.join(
-        pl.DataFrame({"place": places, "label": label}), on="place", how="left", maintain_order="left"
-    )
+    for of_place in (texts, pl.DataFrame({"place": places, "label": label})):
+        events = events.join(of_place, on="place", how="left", maintain_order="left")
     process = pl.when(host).then(pl.coalesce("apart", "process")).otherwise("process")
     return events.with_columns(process=process).drop("apart")
 

@@ -22,7 +22,7 @@ from busfare.errors import InputError
 from busfare.trace.launches import with_allocated
 from busfare.trace.model import Trace
 from busfare.trace.omissions import Omissions
-from busfare.trace.readers import Format, RecordAgain, Source, cupti
+from busfare.trace.readers import RANK_VARIABLES, TORCHRUN_VARIABLES, Format, RecordAgain, Source, cupti
 from busfare.trace.readers.nsys import mpi, rows
 from busfare.trace.readers.nsys.rows import CALLS_TABLE, RECORDS, WAITS
 from busfare.trace.readers.tables import INT, DirectoryTables, TableSource, ints, texts
@@ -61,7 +61,7 @@ def read(tables: TableSource, launches: bool = False, activity: bool = False) ->
         format="nsys-sqlite" if tables.path.is_file() else "nsys-directory",
         producer=f"Nsight Systems {product}".strip() + (f" (schema {schema})" if schema else ""),
         operations=operations,
-        calls=cupti.with_waits(calls, waited),
+        calls=cupti.with_waits(calls, waited, rows.IDS),
         events=events,
         markers=markers,
         activity=rows.activity_of(tables, strings) if activity else empty(ACTIVITY),
@@ -74,12 +74,9 @@ def read(tables: TableSource, launches: bool = False, activity: bool = False) ->
 
 
 def _version(tables: TableSource) -> tuple[str, str]:
-    for table in ("META_DATA_EXPORT", "EXPORT_META_DATA"):
-        frame = tables.read(table, texts("name value"))
-        if frame.height:
-            entries = dict(zip(frame["name"], frame["value"], strict=True))
-            return entries.get("EXPORT_PRODUCT_VERSION") or "", entries.get("EXPORT_SCHEMA_VERSION") or ""
-    return "", ""
+    frames = (tables.read(table, texts("name value")) for table in ("META_DATA_EXPORT", "EXPORT_META_DATA"))
+    entries = dict(next((frame for frame in frames if frame.height), empty(texts("name value"))).iter_rows())
+    return entries.get("EXPORT_PRODUCT_VERSION") or "", entries.get("EXPORT_SCHEMA_VERSION") or ""
 
 
 def _note_diagnostics(tables: TableSource, omissions: Omissions) -> None:
@@ -89,12 +86,8 @@ def _note_diagnostics(tables: TableSource, omissions: Omissions) -> None:
     of_gpu = pl.col("text").str.contains("CUDA|GPU|Unified Memory")
     grave = pl.col("severity").replace(NOT_GRAVE, 0).fill_null(0)
     rank = grave + 4 * lost.cast(INT) + 2 * of_gpu.cast(INT)
-    warnings = (
-        frame.filter(lost | (grave > 0))
-        .group_by("text", maintain_order=True)
-        .agg(pl.len(), rank.max().alias("rank"))
-    )
-    warnings = warnings.sort("rank", descending=True, maintain_order=True)
+    by_text = frame.filter(lost | (grave > 0)).group_by("text", maintain_order=True)
+    warnings = by_text.agg(pl.len(), rank=rank.max()).sort("rank", descending=True, maintain_order=True)
     for text, count in warnings.select("text", "len").head(MOST_WARNINGS).iter_rows():
         omissions.add("profiler-said", count, text=" ".join(text[:200].split()))
     omissions.count("profiler-said/more", int(warnings["len"].slice(MOST_WARNINGS).sum()))
@@ -113,12 +106,6 @@ RENAMES_OF_GPUS = {
     "smCount": "multiprocessors",
     "asyncEngines": "copy_engines",
 }
-#: Where launchers tell a process its rank, the nearest to it first: a batch script's own stands in every environment.
-RANK_VARIABLES = (
-    "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK", "PALS_RANKID", "SLURM_PROCID",
-)  # fmt: skip
-#: torchrun and its like set these together, in each of the processes that they start.
-TORCHRUN_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
 RANK = re.compile(rf"(?:^|[;\s])({'|'.join([*RANK_VARIABLES, *TORCHRUN_VARIABLES])})=(\d{{1,9}})(?=[;\s]|$)")
 
 
@@ -132,16 +119,14 @@ def _devices(tables: TableSource) -> pl.DataFrame:
             for frame in (named, tables.read("TARGET_INFO_CUDA_GPU", facts))
         )
         gpus = named.join(of_cuda, on="deviceId", how="full", coalesce=True, maintain_order="left_right")
-        in_mib = (pl.col("globalMemorySize") < LEAST_MEMORY).fill_null(
-            False
-        )  # then its bandwidth is of no unit that is known
+        # Then its bandwidth is of no unit that is known.
+        in_mib = (pl.col("globalMemorySize") < LEAST_MEMORY).fill_null(False)
+        bandwidth = pl.col("memory_bandwidth_bytes_per_s")
         gpus = cupti.devices(gpus).with_columns(
             pl.coalesce("name", "name_right"),
             pl.coalesce("busLocation", pl.col("pciBusId").replace(UNKNOWN_BUS, None)),
             pl.when(in_mib).then(pl.col("memory_bytes") * (1 << 20)).otherwise("memory_bytes"),
-            pl.when(~in_mib & (pl.col("memory_bandwidth_bytes_per_s") > 0)).then(
-                "memory_bandwidth_bytes_per_s"
-            ),
+            pl.when(~in_mib & (bandwidth > 0)).then(bandwidth),
             device="deviceId",
         )
     else:
@@ -152,12 +137,8 @@ def _devices(tables: TableSource) -> pl.DataFrame:
             gpus = ordinals.unique(maintain_order=True).join(gpus, left_on="gpuId", right_on="id", how="left")
             gpus = gpus.with_columns(device="cudaId", process="pid")
         else:
-            numbered = gpus.filter(pl.col("cuDevice") >= 0)
-            gpus = (
-                numbered.with_columns(device="cuDevice")
-                if numbered.height
-                else gpus.with_columns(device="id")
-            )
+            numbered = gpus.filter(pl.col("cuDevice") >= 0).with_columns(device="cuDevice")
+            gpus = numbered if numbered.height else gpus.with_columns(device="id")
         capability = pl.format("{}.{}", "computeMajor", "computeMinor")
         gpus = gpus.rename(RENAMES_OF_GPUS).with_columns(compute_capability=capability)
     return conform(gpus.with_columns(bus_id="busLocation", integrated=pl.col("isDiscrete") == 0), DEVICES)
@@ -256,13 +237,11 @@ def _export(path: Path, place: Path, export: Path) -> Path:
         head = file.read(128)
         file.seek(max(place.stat().st_size - 16, 0))
         if head.startswith(MAGIC) and not file.read().endswith(END):
-            raise InputError(
-                f"{path}: the report is truncated; copy it again from the machine that recorded it"
-            )
+            why = "the report is truncated; copy it again from the machine that recorded it"
+            raise InputError(f"{path}: {why}")
     version = re.match(re.escape(MAGIC) + rb" (\d{4}@\d+@\d+)@", head)  # since 2025
-    what = "an Nsight Systems report"
-    if version:
-        what += f" of version {version[1].decode().replace('@', '.')}"
+    named = f" of version {version[1].decode().replace('@', '.')}" if version else ""
+    what = f"an Nsight Systems report{named}"
     line = f"`nsys export --type sqlite {path.name}`"
     programs = installed()
     if not programs:

@@ -12,7 +12,7 @@ import polars as pl
 from busfare.trace.collectives import CALL, MESSAGES, as_ranges, kinds_of, of_mpi
 from busfare.trace.omissions import Omissions
 from busfare.trace.readers.cupti import TIMES
-from busfare.trace.readers.nsys.rows import process_of, thread_of
+from busfare.trace.readers.nsys.rows import PROCESS, THREAD
 from busfare.trace.readers.tables import TableSource, ints, smalls
 from busfare.trace.tables import DESCRIBED, MARKERS, empty
 
@@ -26,7 +26,7 @@ TABLES = {
 CALL_COLUMNS = TIMES | ints("globalTid textId")
 OF_CALLS = {"commHandle": "handle", "remoteRank": "peer", "size": "bytes", "requestHandle": "request"}
 RANKS, COMMUNICATORS = "MPI_RANKS", "MPI_COMMUNICATORS"
-COMMUNICATOR_COLUMNS = ints(
+OF_COMMUNICATORS = ints(
     "rank timestamp commHandle parentHandle localRank size groupRoot groupRootUid commUid"
 )
 WORLD = "MPI_COMM_WORLD"
@@ -40,7 +40,7 @@ LARGEST_RANK, EVER = 999_999_999, -(1 << 62)
 
 def ranks(tables: TableSource) -> dict[int, int]:
     """The rank of each process that has one."""
-    frame = tables.read(RANKS, ints("globalTid rank")).with_columns(process_of("globalTid"))
+    frame = tables.read(RANKS, ints("globalTid rank")).with_columns(PROCESS)
     frame = frame.filter(pl.col("rank").is_between(0, LARGEST_RANK)).drop_nulls("process")
     of_process = frame.unique("process", keep="first", maintain_order=True)
     return dict(of_process.select("process", "rank").iter_rows())
@@ -94,8 +94,8 @@ def _noted(tables: TableSource, strings: pl.DataFrame) -> pl.DataFrame:
         .join(strings, left_on="textId", right_on="id", how="left", maintain_order="left")
         .rename(OF_CALLS)
         .select(
-            process_of("globalTid"),
-            thread_of("globalTid"),
+            PROCESS,
+            THREAD,
             *OF_CALLS.values(),
             "tag",
             start_ns="start",
@@ -117,13 +117,12 @@ def _communicators(described: pl.DataFrame, rank_of: pl.DataFrame) -> pl.DataFra
         pl.format("MPI_COMM[{}] {}", size, "commUid"),
     )
     begun = pl.col("timestamp").fill_null(EVER)
-    first = pl.int_range(pl.len()).over("process", "commHandle") == 0
+    first = pl.int_range(pl.len()).over("process", "handle") == 0
     return (
         described.join(rank_of, on="rank", how="inner", maintain_order="left")
         .filter(size > 0)
-        .with_columns(
-            called=called, begun=begun, place="localRank", handle="commHandle", parent="parentHandle"
-        )
+        .rename({"localRank": "place", "commHandle": "handle", "parentHandle": "parent"})
+        .with_columns(called=called, begun=begun)
         .sort("begun", maintain_order=True)
         .with_columns(begun=pl.when(first).then(EVER).otherwise("begun"))
         .sort("begun", maintain_order=True)
@@ -135,7 +134,7 @@ def _in_communicators(noted: pl.DataFrame, tables: TableSource) -> pl.DataFrame:
     """With `called`, `place` and `size` of each row's communicator, and `members`, of which the guide says too little."""
     keys = ["process", "handle"]
     rank_of = pl.DataFrame(list(ranks(tables).items()), schema=smalls("process") | ints("rank"), orient="row")
-    described = tables.read(COMMUNICATORS, COMMUNICATOR_COLUMNS).drop_nulls("commHandle")
+    described = tables.read(COMMUNICATORS, OF_COMMUNICATORS).drop_nulls("commHandle")
     made = _communicators(described, rank_of)
     placed = noted.with_row_index("at").sort("start_ns")
     placed = placed.join_asof(made, left_on="start_ns", right_on="begun", by=keys, check_sortedness=False)
@@ -173,10 +172,8 @@ def _with_peers(noted: pl.DataFrame) -> pl.DataFrame:
     """With null for peers, tags and bytes that are not known. A receive's `size` is what there is room for."""
     kind, peer, size = pl.col("kind"), pl.col("peer"), pl.col("bytes")
     # MPI_PROC_NULL and MPI_ANY_SOURCE are negative, in each MPI another way; only the first is ever sent to.
-    nobody = noted.filter((kind == "send") & (peer < 0)).select("process", "peer").unique()
-    noted = noted.join(
-        nobody.with_columns(nobody=True), on=["process", "peer"], how="left", maintain_order="left"
-    )
+    nobody = noted.filter((kind == "send") & (peer < 0)).select("process", "peer", nobody=True).unique()
+    noted = noted.join(nobody, on=["process", "peer"], how="left", maintain_order="left")
     sized = pl.when(kind.is_in(SIZED) & (size >= 0)).then(size).when(kind == "barrier").then(0)
     return noted.with_columns(
         bytes=sized,

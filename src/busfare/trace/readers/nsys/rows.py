@@ -14,7 +14,7 @@ from busfare.trace.launches import ALLOCATIONS
 from busfare.trace.omissions import Omissions
 from busfare.trace.readers import cupti
 from busfare.trace.readers.cupti import NO_ID, TIMES
-from busfare.trace.readers.tables import INT, SMALL, TableSource, ints, smalls, texts
+from busfare.trace.readers.tables import SMALL, TableSource, ints, smalls, texts
 from busfare.trace.tables import conform, empty
 from busfare.trace.words import of_codes
 
@@ -29,8 +29,6 @@ CALLCHAINS = "CUDA_CALLCHAINS"
 OS_CALLS, SAMPLES, SAMPLED_CHAINS = "OSRT_API", "COMPOSITE_EVENTS", "SAMPLING_CALLCHAINS"
 #: So many calls tell how they name their chains.
 ENOUGH = 10_000
-#: Where process and thread stand in a serialised global id: the first bit, and how many.
-PROCESS_BITS, THREAD_BITS = (24, 24), (0, 24)
 PLACE = smalls("deviceId contextId streamId") | ints("correlationId globalPid")
 #: What kernels, copies and sets have in common.
 OF_OPERATIONS = TIMES | PLACE | ints("graphNodeId")
@@ -42,9 +40,7 @@ RECORD_COLUMNS = PLACE | ints("eventId eventSyncId")
 WAIT_COLUMNS = TIMES | RECORD_COLUMNS
 #: What only allocations of a pool have, which a stream makes and frees.
 OF_POOLS = ["localMemoryPoolAddress", "localMemoryPoolSize"]
-ALLOCATION_COLUMNS = ints("start globalPid deviceId bytes memKind memoryOperationType") | dict.fromkeys(
-    OF_POOLS, INT
-)
+ALLOCATION_COLUMNS = ints(f"start globalPid deviceId bytes memKind memoryOperationType {' '.join(OF_POOLS)}")
 #: Calls of a process that begins to use CUDA: what it allocated before them is nothing.
 BEGINS = ["cuModuleGetLoadingMode", "cuInit"]
 #: A process and a call of it.
@@ -54,25 +50,19 @@ UNNAMED = "(unnamed call)"
 DOMAIN_CREATED = 75
 
 
-def _bits(column: str, first: int, bits: int) -> pl.Expr:
-    # Of numbers below 0, too: Polars divides towards minus infinity.
-    return ((pl.col(column) // (1 << first)) & ((1 << bits) - 1)).cast(SMALL)
+def _bits(column: str, first: int) -> pl.Expr:
+    """24 bits of a number from `first` on, also of one below 0: Polars divides towards minus infinity."""
+    return ((pl.col(column) // (1 << first)) & 0xFFFFFF).cast(SMALL)
 
 
-def process_of(column: str) -> pl.Expr:
-    """The process id within a serialised global id."""
-    return _bits(column, *PROCESS_BITS).alias("process")
-
-
-def thread_of(column: str) -> pl.Expr:
-    """The thread id within a serialised global id."""
-    return _bits(column, *THREAD_BITS).alias("thread")
+#: Process and thread within a serialised global id.
+PROCESS, THREAD = _bits("globalTid", 24).alias("process"), _bits("globalTid", 0).alias("thread")
 
 
 def _placed(frame: pl.DataFrame) -> pl.DataFrame:
     """`frame` with the columns that say where and when an operation ran as a trace has them."""
     if "globalPid" in frame.columns:
-        frame = frame.with_columns(process_of("globalPid")).drop("globalPid")
+        frame = frame.with_columns(process=_bits("globalPid", 24)).drop("globalPid")
     return cupti.record_columns(frame)
 
 
@@ -114,9 +104,8 @@ def operations(
         cupti.sets(_placed(tables.read(SETS, SET_COLUMNS)), MEMORY_OF),
         cupti.graphs(graphs, omissions, "record with `nsys profile --cuda-graph-trace=node`"),
     )
-    return pl.concat(
-        [conform(frame, schema.OPERATIONS, schema.LAUNCH_SHAPE) for frame in made], how="diagonal"
-    )
+    frames = [conform(frame, schema.OPERATIONS, schema.LAUNCH_SHAPE) for frame in made]
+    return pl.concat(frames, how="diagonal")
 
 
 def _kernels(tables: TableSource, strings: pl.DataFrame, launches: bool) -> pl.DataFrame:
@@ -125,11 +114,9 @@ def _kernels(tables: TableSource, strings: pl.DataFrame, launches: bool) -> pl.D
     if named.unknown:  # some versions and languages fill only another column
         spellings = tables.read(KERNELS, smalls("demangledName shortName mangledName"))
         if spellings.height == frame.height:
-            listed = [
-                pl.when(pl.col(name).is_in(strings["id"].implode())).then(name) for name in spellings.columns
-            ]
-            ids = spellings.select(pl.coalesce(*listed)).to_series()
-            named = Texts.of(ids, strings, "(unnamed kernel)")
+            listed = pl.all().is_in(strings["id"].implode())
+            ids = spellings.with_columns(pl.when(listed).then(pl.all())).select(pl.coalesce(pl.all()))
+            named = Texts.of(ids.to_series(), strings, "(unnamed kernel)")
     name = named.of_rows(named.texts.cast(pl.Categorical))
     return _placed(frame.drop("demangledName")).with_columns(kind=pl.lit("kernel"), name=name)
 
@@ -168,15 +155,12 @@ def calls_of(frame: pl.DataFrame, strings: pl.DataFrame, omissions: Omissions) -
         return empty(schema.CALLS)
     named = Texts.of(frame["nameId"], strings, UNNAMED)
     unsuffixed = words.plain_name(pl.col("plain"))
-    names = (
-        named.texts.alias("plain")
-        .to_frame()
-        .select(unsuffixed.cast(pl.Categorical), waits_for=words.waits_for(unsuffixed))
-    )
+    names = named.texts.to_frame("plain")
+    names = names.select(unsuffixed.cast(pl.Categorical), waits_for=words.waits_for(unsuffixed))
     omissions.count("unnamed-calls", named.unknown)
     frame = frame.select(
-        process_of("globalTid"),
-        thread_of("globalTid"),
+        PROCESS,
+        THREAD,
         start_ns="start",
         end_ns="end",
         correlation="correlationId",
@@ -195,7 +179,7 @@ def located(calls: pl.DataFrame, tables: TableSource, strings: pl.DataFrame) -> 
     of_calls = tables.read(CALLS_TABLE, ints("globalTid correlationId callchainId")).drop_nulls("callchainId")
     if of_calls.is_empty():
         return calls
-    of_calls = of_calls.select(process_of("globalTid"), correlation="correlationId", id="callchainId")
+    of_calls = of_calls.select(PROCESS, correlation="correlationId", id="callchainId")
     row = pl.Series(first_pairs(of_calls, calls)).replace(-1, None)
     named = calls.select(pl.col("name").cast(pl.String), id=of_calls["id"].gather(row))
     frames = _named(frames, strings)
@@ -215,48 +199,32 @@ def _named(frames: pl.DataFrame, strings: pl.DataFrame) -> pl.DataFrame:
 def _innermost_of_program(frames: pl.DataFrame) -> pl.DataFrame:
     """The `id` of each chain and the `site` of its innermost frame in the program; no row for chains without one."""
     kinds = frames.select("symbol_text", "module_text").unique()
-    kinds = kinds.with_columns(
-        site=pl.Series([sites.of_native(*pair) for pair in kinds.rows()], dtype=pl.String)
-    )
-    of_program = frames.join(kinds.drop_nulls("site"), on=["symbol_text", "module_text"], how="inner")
-    return (
-        of_program.sort("id", "stackDepth")
-        .unique("id", keep="first")
-        .select("id", pl.col("site").cast(pl.Categorical))
-    )
+    named = pl.Series([sites.of_native(*pair) for pair in kinds.rows()], dtype=pl.String)
+    kinds = kinds.with_columns(site=named).drop_nulls("site")
+    of_program = frames.join(kinds, on=["symbol_text", "module_text"], how="inner")
+    innermost = of_program.sort("id", "stackDepth").unique("id", keep="first")
+    return innermost.select("id", pl.col("site").cast(pl.Categorical))
 
 
 def activity_of(tables: TableSource, strings: pl.DataFrame) -> pl.DataFrame:
     """Rows of `activity`: system calls, and samples with the innermost frame of the program, or null."""
     called = tables.read(OS_CALLS, ints("start end globalTid nameId"))
-    called = called.join(strings, left_on="nameId", right_on="id", how="inner").with_columns(
-        kind=pl.lit("os-call")
-    )
+    called = called.join(strings, left_on="nameId", right_on="id", how="inner")
+    called = called.with_columns(kind=pl.lit("os-call"), end_ns="end", name="value")
     chains = tables.read(SAMPLED_CHAINS, ints("id symbol module stackDepth")).drop_nulls(["id", "stackDepth"])
-    sampled = tables.read(SAMPLES, ints("id start globalTid")).join(
-        _innermost_of_program(_named(chains, strings)), on="id", how="left"
-    )
-    sampled = sampled.select("start", "globalTid", end=pl.lit(None, INT), kind=pl.lit("sample"), value="site")
-    spans = [
-        conform(
-            frame.with_columns(process_of("globalTid"), thread_of("globalTid")).rename(
-                {"start": "start_ns", "end": "end_ns", "value": "name"}
-            ),
-            schema.ACTIVITY,
-        )
-        for frame in (called, sampled)
-    ]
-    return pl.concat(spans)
+    sampled = tables.read(SAMPLES, ints("id start globalTid"))
+    sampled = sampled.join(_innermost_of_program(_named(chains, strings)), on="id", how="left")
+    sampled = sampled.with_columns(kind=pl.lit("sample"), name="site")
+    frames = (frame.with_columns(PROCESS, THREAD, start_ns="start") for frame in (called, sampled))
+    return pl.concat(conform(frame, schema.ACTIVITY) for frame in frames)
 
 
 def _ahead(named: pl.DataFrame, frames: pl.DataFrame) -> int:
     """By how much numbers of chains are ahead of what calls say: 1 until 2022, as the functions in the chains tell."""
     some = named.drop_nulls("id").head(ENOUGH)
     symbols = frames.select("id", name="symbol_text").unique()
-    same, next_ = (
-        some.with_columns(pl.col("id") + ahead).join(symbols, on=["id", "name"], how="semi").height
-        for ahead in (0, 1)
-    )
+    chained = (some.with_columns(pl.col("id") + ahead) for ahead in (0, 1))
+    same, next_ = (frame.join(symbols, on=["id", "name"], how="semi").height for frame in chained)
     return int(next_ > same)
 
 
@@ -290,9 +258,8 @@ def events_of(
 def _of_events(frame: pl.DataFrame) -> pl.DataFrame:
     """Records of events, or waits, with ids that are null where there is none."""
     frame = _placed(frame).rename({"eventId": "event", "eventSyncId": "event_sync"})
-    return frame.with_columns(
-        pl.col("stream").replace(-1, None), pl.col("event", "event_sync").replace([0, *NO_ID], None)
-    )
+    ids = pl.col("event", "event_sync").replace([0, *NO_ID], None)
+    return frame.with_columns(pl.col("stream").replace(-1, None), ids)
 
 
 def markers(tables: TableSource, strings: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:
@@ -305,9 +272,7 @@ def markers(tables: TableSource, strings: pl.DataFrame, omissions: Omissions) ->
     # 34 mark, 59 push/pop range, 60 start/end range, 75 domain; the others define categories and the like.
     frame = frame.filter(pl.col("eventType").is_in([34, 59, 60, DOMAIN_CREATED]))
     frame = frame.join(strings, left_on="textId", right_on="id", how="left", maintain_order="left")
-    frame = frame.with_columns(
-        process_of("globalTid"), thread_of("globalTid"), name=pl.coalesce("text", "value")
-    )
+    frame = frame.with_columns(PROCESS, THREAD, name=pl.coalesce("text", "value"))
     frame = _without_partners(frame, omissions)
     unended = frame.filter(pl.col("end").is_null() & (pl.col("eventType") != 34)).height
     omissions.count("open-ranges", unended)

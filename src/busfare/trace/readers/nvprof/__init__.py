@@ -7,22 +7,14 @@ from importlib import resources
 
 import polars as pl
 
+from busfare.trace import tables as schema
 from busfare.trace import words
 from busfare.trace.model import Trace, name_process
 from busfare.trace.omissions import Omissions
 from busfare.trace.readers import Format, RecordAgain, cupti
 from busfare.trace.readers.cupti import NO_ID, TIMES
 from busfare.trace.readers.tables import TableSource, ints, texts
-from busfare.trace.tables import (
-    CALLS,
-    CALLS_RETURNED,
-    DEVICES,
-    EVENTS,
-    LAUNCH_SHAPE,
-    OPERATIONS,
-    Schema,
-    conform,
-)
+from busfare.trace.tables import Schema, conform
 
 OF_OPERATIONS = TIMES | ints("deviceId contextId streamId correlationId graphNodeId")
 OF_COPIES = OF_OPERATIONS | ints("bytes copyKind srcKind dstKind dstDeviceId copyCount")
@@ -48,14 +40,13 @@ def read(tables: TableSource, launches: bool = False) -> Trace:
         cupti.sets(_records(tables, "MEMSET", OF_OPERATIONS | ints("bytes memoryKind"))),
         _migrations(tables),
     ]
+    operations = [conform(rows, schema.OPERATIONS, schema.LAUNCH_SHAPE) for rows in operations]
     marked = _named(_records(tables, "MARKER", ints("flags timestamp id name domain")), strings)
     trace = Trace(
         path=tables.path,
         format="nvprof",
         producer="nvprof" + (f" (file version {number})" if number is not None else ""),
-        operations=pl.concat(
-            [conform(rows, OPERATIONS, LAUNCH_SHAPE) for rows in operations], how="diagonal"
-        ),
+        operations=pl.concat(operations, how="diagonal"),
         calls=calls,
         events=_events(tables, calls, waits),
         markers=cupti.markers(marked.rename({"timestamp": "start_ns", "id": "marker"}), omissions),
@@ -105,7 +96,7 @@ def _calls(tables: TableSource, omissions: Omissions) -> pl.DataFrame:
         waits_for=pl.col("waits_for").fill_null("none"),
         result="returnValue",
     )
-    return conform(frame, CALLS, CALLS_RETURNED)
+    return conform(frame, schema.CALLS, schema.CALLS_RETURNED)
 
 
 def _kernels(tables: TableSource, strings: pl.DataFrame, launches: bool) -> list[pl.DataFrame]:
@@ -124,14 +115,11 @@ def _migrations(tables: TableSource) -> pl.DataFrame:
 def _events(tables: TableSource, calls: pl.DataFrame, waits: pl.DataFrame) -> pl.DataFrame:
     records = _records(tables, "CUDA_EVENT", ints("correlationId contextId streamId eventId"))
     times = calls.select("correlation", "start_ns", "end_ns").drop_nulls("correlation")
-    records = records.rename({"eventId": "event"}).join(
-        times.unique("correlation", keep="first"), on="correlation", how="left"
-    )
+    times = times.unique("correlation", keep="first")
+    records = records.rename({"eventId": "event"}).join(times, on="correlation", how="left")
     waits = waits.filter(pl.col("type") == cupti.STREAM_WAIT_EVENT)
-    return pl.concat(
-        conform(frame.with_columns(kind=pl.lit(kind)), EVENTS)
-        for frame, kind in ((records, "record"), (waits, "wait"))
-    )
+    frames = records.with_columns(kind=pl.lit("record")), waits.with_columns(kind=pl.lit("wait"))
+    return pl.concat(conform(frame, schema.EVENTS) for frame in frames)
 
 
 def _devices(tables: TableSource, strings: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:
@@ -145,7 +133,7 @@ def _devices(tables: TableSource, strings: pl.DataFrame, omissions: Omissions) -
         frame = frame.with_columns(pcie_generation=pl.lit(generation), pcie_lanes=pl.lit(lanes))
     elif of_gpus.height:
         omissions.add("links-unlike", links.height)
-    return conform(frame, DEVICES)
+    return conform(frame, schema.DEVICES)
 
 
 #: Sentences of omissions that only this reader notes, by key.

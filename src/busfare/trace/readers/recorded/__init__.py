@@ -22,6 +22,7 @@ __all__ = ["FORMATS", "is_recording", "read", "recordings_in"]
 
 #: Linux counts processes to 2**22; a second file of one (after exec, or of another host) differs in the bits above.
 SAME_PROCESS_SHIFT = 24
+HOST_FACTS = ("cpu", "driver", "cuda", "hostname")
 #: What was lost, by the number that the file gives it.
 LOSSES = (
     "unknown-loss", "dropped", "no-buffer", "calls-lost", "unknown-records", "stacks-lost", "retired-losses",
@@ -29,10 +30,7 @@ LOSSES = (
 
 
 def read(path: Path, launches: bool = False) -> Trace:
-    """Reads a recording, or all recordings of a directory on one timeline, with their launches or not.
-
-    Raises InputError when there is none, or none that can be read.
-    """
+    """Reads a recording, or all of a directory on one timeline. Raises InputError if there is none, or none can be read."""
     files = recordings_in(path) if path.is_dir() else [path]
     if not files:
         raise InputError(f"{path}: the directory has no recording; give the directory of `busfare record -o`")
@@ -40,12 +38,8 @@ def read(path: Path, launches: bool = False) -> Trace:
     recordings = [*readable(files, read_recording, omissions)]
     # The process id, with a count above it where several files share that.
     ids = [recording.process for recording in recordings]
-    parts = [
-        RecordedProcess(
-            recording, recording.process + (ids[:at].count(recording.process) << SAME_PROCESS_SHIFT)
-        )
-        for at, recording in enumerate(recordings)
-    ]
+    numbers = [process + (ids[:at].count(process) << SAME_PROCESS_SHIFT) for at, process in enumerate(ids)]
+    parts = [*map(RecordedProcess, recordings, numbers)]
     firsts = [part.first_ns() for part in parts]
     first = min((time for time in firsts if time is not None), default=0)
     for part in parts:
@@ -71,8 +65,7 @@ def read(path: Path, launches: bool = False) -> Trace:
         described=pl.concat(described),
         devices=together(devices(part) for part in parts),
         streams=together(streams(part) for part in parts),
-        host={key: recordings[0].facts.get(key, "") for key in ("cpu", "driver", "cuda", "hostname")}
-        | _rank(parts),
+        host={key: recordings[0].facts.get(key, "") for key in HOST_FACTS} | _rank(parts),
         origin_ns=first,
     )
     hosts = {recording.facts.get("hostname", "") for recording in recordings}
@@ -96,14 +89,11 @@ def _note(recording: Recording, omissions: Omissions) -> None:
     if not recording.complete:
         omissions.add("cut", file=name)
     damaged, missing = recording.damaged_chunks, recording.missing_chunks
-    for id, count in (
-        ("torn", recording.torn_bytes),
-        ("damaged", damaged),
-        ("missing", missing if missing > damaged else 0),
-        ("damaged-header", int(recording.header_damaged)),
-        ("unknown-tables", recording.unknown_chunks),
-    ):
-        omissions.count(id, count, file=name)
+    omissions.count("torn", recording.torn_bytes, file=name)
+    omissions.count("damaged", damaged, file=name)
+    omissions.count("missing", missing if missing > damaged else 0, file=name)
+    omissions.count("damaged-header", int(recording.header_damaged), file=name)
+    omissions.count("unknown-tables", recording.unknown_chunks, file=name)
     tables = ", ".join(sorted(recording.retired_rows))
     omissions.count("retired-tables", sum(recording.retired_rows.values()), tables=tables)
     losses = recording.table("losses")

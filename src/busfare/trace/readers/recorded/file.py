@@ -18,8 +18,8 @@ from busfare.errors import InputError
 
 MAGIC = b"\x89BFREC\r\n"
 VERSION = 1
-HEADER = struct.Struct("<8sIIQQQ")
-HEADER_BYTES = 64
+HEADER = struct.Struct("<8sIIQQQ20xI")
+HEADER_BYTES = HEADER.size
 CHUNK_MAGIC = b"BFCK"
 CHUNK = struct.Struct("<4sHHIIQII")
 ENTRY = struct.Struct("<HBBIQ")
@@ -228,21 +228,17 @@ def read_recording(path: Path) -> Recording:
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}); check the path") from None
     if not text.startswith(MAGIC):
-        raise InputError(
-            f"{path}: not a busfare recording; make one with `busfare record -o FILE -- PROGRAM`"
-        )
+        why = "not a busfare recording; make one with `busfare record -o FILE -- PROGRAM`"
+        raise InputError(f"{path}: {why}")
     if len(text) < HEADER_BYTES:
         raise InputError(f"{path}: the recording ends inside its header and is empty; record again")
-    _, version, header_bytes, process, wall, clock = HEADER.unpack_from(text, 0)
+    _, version, header_bytes, process, wall, clock, checksum = HEADER.unpack_from(text, 0)
     if version != VERSION or header_bytes != HEADER_BYTES:
-        raise InputError(
-            f"{path}: recording format {version} is unknown (this version reads 1); update busfare"
-        )
+        why = f"recording format {version} is unknown (this version reads 1); update busfare"
+        raise InputError(f"{path}: {why}")
     tables = {name: Table(columns) for name, columns in TABLES.values()}
     recording = Recording(path, process, wall, clock, tables)
-    recording.header_damaged = zlib.crc32(text[: HEADER_BYTES - 4]) != int.from_bytes(
-        text[HEADER_BYTES - 4 : HEADER_BYTES], "little"
-    )
+    recording.header_damaged = zlib.crc32(text[: HEADER_BYTES - 4]) != checksum
     blobs: list[bytes] = []
     for chunk in _chunks(text, recording):
         decoded = _parts(chunk)
@@ -260,11 +256,8 @@ def read_recording(path: Path) -> Recording:
     ends = np.cumsum(lengths).tolist()
     for number, begin, end in zip(tables["strings"]["string"].tolist(), [0, *ends], ends, strict=False):
         recording.strings[number] = text[begin:end].decode("utf-8", "replace")
-    keys, values = tables["facts"]["key"].tolist(), tables["facts"]["value"].tolist()
-    recording.facts = {
-        recording.strings.get(key, "?"): recording.strings.get(value, "")
-        for key, value in zip(keys, values, strict=True)
-    }
+    for key, value in zip(tables["facts"]["key"].tolist(), tables["facts"]["value"].tolist(), strict=True):
+        recording.facts[recording.strings.get(key, "?")] = recording.strings.get(value, "")
     # Rows among the messages that only recordings of earlier versions hold.
     numbers, counts = np.unique(tables["messages"]["name"], return_counts=True)
     retired = [bool(RETIRED_MESSAGES.match(recording.strings.get(number, ""))) for number in numbers.tolist()]

@@ -1,6 +1,4 @@
-"""A recording of one process and its place among the processes of a trace: where in the program its calls are made, and what
-its MPI and NCCL calls send, receive or do together with other ranks.
-"""
+"""A recording of one process: where in the program its calls are made, and what its MPI and NCCL calls transfer."""
 
 from __future__ import annotations
 
@@ -11,17 +9,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from busfare.trace import sites
-from busfare.trace.collectives import (
-    CALL,
-    KIND,
-    MESSAGES,
-    OF_COMMUNICATOR,
-    as_ranges,
-    in_sequence,
-    kinds_of,
-    of_mpi,
-)
+from busfare.trace import collectives, sites
+from busfare.trace.collectives import CALL, KIND, MESSAGES, OF_COMMUNICATOR
 from busfare.trace.columns import Rows, first_rows, numbered
 from busfare.trace.readers.recorded.file import Recording, Table
 from busfare.trace.tables import DESCRIBED, MARKERS, empty
@@ -52,10 +41,8 @@ class RecordedProcess:
         """The earliest time in the file, on the wall clock."""
         times = [self.recording.table(name)["start"] for name in ("kernels", "copies", "sets", "calls")]
         managed = self.recording.table("managed")["start"]
-        times.append(managed[self.inside_window(managed)])
-        times.append(self.recording.table("markers")["time"])
-        firsts = [int(time[time > 0].min()) for time in times if (time > 0).any()]
-        firsts = [first + self._offset for first in firsts]
+        times += [managed[self.inside_window(managed)], self.recording.table("markers")["time"]]
+        firsts = [int(time[time > 0].min()) + self._offset for time in times if (time > 0).any()]
         messages = self.recording.table("messages")["start"]
         return min([*firsts, *([int(messages.min())] if len(messages) else [])], default=None)
 
@@ -161,10 +148,10 @@ def messages(process: RecordedProcess) -> tuple[pl.DataFrame, pl.DataFrame]:
     noted = _noted(process)
     if noted.is_empty():
         return empty(MARKERS), empty(DESCRIBED)
-    rows = pl.concat([of_mpi(noted), _of_nccl(noted)])
+    rows = pl.concat([collectives.of_mpi(noted), _of_nccl(noted)])
     if (process.recording.table("losses")["loss"] == 3).any():  # numbers behind those lost would be wrong
         rows = rows.with_columns(sequence=pl.lit(None, pl.Int64))
-    calls, described = as_ranges(noted, rows)
+    calls, described = collectives.as_ranges(noted, rows)
     inside = process.inside_window(calls["start_ns"].to_numpy() - process.shift_ns)
     return calls.filter(pl.Series(inside)), described
 
@@ -173,29 +160,26 @@ def _noted(process: RecordedProcess) -> pl.DataFrame:
     """The rows of the file in their order, numbered (`row`), with their communicators; `call` numbers the calls."""
     columns = ("thread", "communicator", "bytes", "peer", "tag", "request")
     table, made = (process.recording.table(name) for name in ("messages", "communicators"))
-    noted = process.frame(table, *columns, wall=True).with_columns(
-        name=process.names(table["name"]).cast(pl.String)
-    )
+    called = process.names(table["name"]).cast(pl.String)
+    noted = process.frame(table, *columns, wall=True).with_columns(name=called)
     noted = noted.filter(pl.col("name").str.contains("^(MPI_|nccl)"))
     names, members = (process.names(made[column]).cast(pl.String) for column in ("name", "members"))
     communicators = process.frame(made, "number", "place", "size").with_columns(called=names, members=members)
-    communicators = communicators.select(pl.col("number").alias("communicator"), *OF_COMMUNICATOR).unique(
-        "communicator", keep="last"
-    )
+    communicators = communicators.select(*OF_COMMUNICATOR, communicator="number")
+    communicators = communicators.unique("communicator", keep="last")
     return (
         noted.sort("start_ns", "thread", maintain_order=True)
         .join(communicators, on="communicator", how="left", maintain_order="left")
         .with_columns(call=pl.struct(CALL).rle_id())
         .with_row_index("row")
-        .with_columns(posted="row", kind=kinds_of(noted["name"]), ended=False)
+        .with_columns(posted="row", kind=collectives.kinds_of(noted["name"]), ended=False)
     )
 
 
 def _of_nccl(noted: pl.DataFrame) -> pl.DataFrame:
     """What NCCL's calls do, those of a group together, at its end."""
-    rows = in_sequence(
-        noted.filter(pl.col("name").str.starts_with("nccl")).with_columns(tag=pl.lit(None, pl.Int64))
-    )
+    calls = noted.filter(pl.col("name").str.starts_with("nccl"))
+    rows = collectives.in_sequence(calls.with_columns(tag=pl.lit(None, pl.Int64)))
     ends = rows.filter(pl.col("name") == GROUP_END)
     grouped = rows.filter((pl.col("request") > 0) & (pl.col("name") != GROUP_END))
     alone = rows.filter(pl.col("request") == 0)
@@ -226,9 +210,7 @@ def _of_nccl(noted: pl.DataFrame) -> pl.DataFrame:
     )
     # Of several GPUs of one process it says what is true of all.
     fields = [*OF_COMMUNICATOR, "kind", "bytes", "peer", "sequence"]
-    groups = groups.group_by("request").agg(
-        pl.when(pl.col(name).n_unique() == 1).then(pl.col(name).first()).alias(name).first()
-        for name in fields
-    )
+    alike = pl.when(pl.col(fields).n_unique() == 1).then(pl.col(fields).first())
+    groups = groups.group_by("request").agg(alike.first())
     ends = ends.drop(fields).join(groups, on="request", maintain_order="left")
     return pl.concat([alone, ends.select(rows.columns)])

@@ -88,17 +88,13 @@ def _copies(process: RecordedProcess, omissions: Omissions) -> pl.DataFrame:
 
 
 def _with_addresses(copies: pl.DataFrame, process: RecordedProcess) -> pl.DataFrame:
-    """`copies` with the columns of `OPERATIONS_RECORDED`; null for copies whose addresses are not known.
-
-    Copies inside graphs have none (their correlation is that of the launch).
-    """
+    """`copies` with the columns of `OPERATIONS_RECORDED`; null in graphs, whose correlation is that of the launch."""
     table = process.recording.table("copy_addresses")
     rows = first_rows(table["correlation"], copies["correlation"].fill_null(0).to_numpy().astype(np.uint64))
     rows[copies["graph_node"].is_not_null().to_numpy()] = -1
     names = {"source_address": "source", "destination_address": "destination", "fingerprint": "fingerprint"}
-    return copies.with_columns(
-        pl.Series(name, at(table[column], rows)).replace(0, None) for name, column in names.items()
-    )
+    values = {name: pl.Series(at(table[column], rows)) for name, column in names.items()}
+    return copies.with_columns(series.replace(0, None).alias(name) for name, series in values.items())
 
 
 def _migrations(process: RecordedProcess) -> pl.DataFrame:

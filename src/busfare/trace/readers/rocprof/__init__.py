@@ -8,6 +8,7 @@ sizes in any of these versions [rocprofiler-sdk: generateCSV.cpp, ROCm 6.2 to 7]
 from __future__ import annotations
 
 import re
+from functools import partial
 from pathlib import Path
 
 import polars as pl
@@ -129,16 +130,13 @@ class CsvFiles(TableSource):
         if end < len(text):  # its last number may be half of one
             self.omissions.add("truncated")
         try:
-            frame = pl.read_csv(
-                text[:end], infer_schema=False, truncate_ragged_lines=True, encoding="utf8-lossy"
-            )
+            read = partial(pl.read_csv, infer_schema=False, truncate_ragged_lines=True)
+            frame = read(text[:end], encoding="utf8-lossy")
         except pl.exceptions.PolarsError as error:
             reason = next(iter(str(error).splitlines()), "no reason given")
             raise InputError(f"{file}: damaged CSV of rocprof ({reason}); record again") from None
         frame = frame.filter(~pl.all_horizontal(pl.all().is_null()))  # rocprofv2 leaves a line empty
-        named: dict[str, str] = {}
-        for column in frame.columns:
-            named.setdefault(_plain(column), column)
+        named = {_plain(column): column for column in reversed(frame.columns)}
         made = {
             name: pl.coalesce(pl.col(named[theirs]) for theirs in COLUMNS[name] if theirs in named)
             for name in present
@@ -151,7 +149,7 @@ def _kind(file: Path) -> str | None:
     """What a file holds, by the columns that its first line names; None if rocprof did not write it."""
     head = head_of(file)[0].removeprefix(b"\xef\xbb\xbf")
     line = head.split(b"\n", 1)[0].decode("utf-8", "replace")
-    columns = {_plain(column) for column in line.split(",")}
+    columns = {*map(_plain, line.split(","))}
     return next((kind for kind, marks in KINDS if marks <= columns), None)
 
 
@@ -184,22 +182,14 @@ def _read_csv(tables: CsvFiles, launches: bool) -> Trace:
         copies = _on_agents(copies, f"{end}_agent", agents).rename(names)
     freed = pl.col("operation").str.contains("FREE").fill_null(False)
     address = pl.col("address").str.strip_prefix("0x").str.to_integer(base=16, strict=False)
-    allocations = _on_agents(allocations, "agent", agents).with_columns(
-        address=address, size=pl.when(~freed).then("size")
-    )
+    allocations = allocations.with_columns(address=address, size=pl.when(~freed).then("size"))
+    allocations = _on_agents(allocations, "agent", agents)
     pids = regions["process"].drop_nulls().unique()
     process = pl.lit(pids[0] if len(pids) == 1 else None, INT)
-
-    def of_process(frame: pl.DataFrame, schema: Schema) -> pl.DataFrame:
-        return conform(frame, schema).with_columns(pl.col("process").fill_null(process))
-
-    records = Records(
-        of_process(kernels, KERNELS),
-        of_process(copies, COPIES),
-        of_process(regions, REGIONS),
-        of_process(allocations, ALLOCATIONS),
-        agents.filter(pl.col("type") == "GPU"),
-    )
+    pairs = (kernels, KERNELS), (copies, COPIES), (regions, REGIONS), (allocations, ALLOCATIONS)
+    timed = (conform(*pair).with_columns(pl.col("process").fill_null(process)) for pair in pairs)
+    records = Records(*timed)
+    records.devices = agents.filter(type="GPU")
     return records.trace(path, "rocprof-csv", "rocprof (CSV)", omissions, launches)
 
 
@@ -217,12 +207,14 @@ def _numbered(agents: pl.DataFrame) -> pl.DataFrame:
 def _seen(kernels: pl.DataFrame, copies: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:
     """The GPUs of a file that lists no agents: those that kernels ran on, and that the directions of copies tell."""
     to, of = (pl.col("name").str.contains(words).fill_null(False) for words in ("TO_DEVICE", "DEVICE_TO"))
-    names = [
-        kernels["agent"],
-        copies.filter(to)["destination_agent"].alias("agent"),
-        copies.filter(of)["source_agent"].alias("agent"),
-    ]
-    number = pl.concat(names).str.extract(AGENT, 2).cast(INT, strict=False).drop_nulls().unique()
+    ends = copies.filter(to)["destination_agent"], copies.filter(of)["source_agent"]
+    number = (
+        pl.concat(names.alias("agent") for names in (kernels["agent"], *ends))
+        .str.extract(AGENT, 2)
+        .cast(INT, strict=False)
+        .drop_nulls()
+        .unique()
+    )
     gpus = pl.DataFrame({"node": number}).with_columns(type=pl.lit("GPU"))
     omissions.count("unknown-agents", gpus.height)
     return _numbered(conform(gpus, OF_AGENTS))
@@ -231,23 +223,19 @@ def _seen(kernels: pl.DataFrame, copies: pl.DataFrame, omissions: Omissions) -> 
 def _on_agents(frame: pl.DataFrame, column: str, agents: pl.DataFrame) -> pl.DataFrame:
     """`frame` with number, null of a CPU, and type of the agents that `column` names, as `column`_number and …_type."""
     agent = pl.col(column).str
-    keyed = frame.with_columns(
-        label=agent.extract(AGENT, 1), number=agent.extract(AGENT, 2).cast(INT, strict=False)
-    )
+    number = agent.extract(AGENT, 2).cast(INT, strict=False)
+    keyed = frame.with_columns(label=agent.extract(AGENT, 1), number=number)
     for key in ("node", "place"):
         keyed = of_agents(keyed, f"by_{key}", agents, {key: "number"})
-    bare = pl.col("label").is_null()
-    by_type = pl.col("label").is_in(["CPU", "GPU"]).fill_null(False)
-
-    def resolved(node: str, place: str) -> pl.Expr:
-        return pl.when(bare).then(pl.coalesce(node, place)).otherwise(pl.coalesce(place, node))
-
-    number = pl.when(by_type).then(pl.when(pl.col("label") == "GPU").then("number"))
-    kind = pl.when(by_type).then("label")
-    made = keyed.with_columns(
-        number.otherwise(resolved("by_node", "by_place")).alias(f"{column}_number"),
-        kind.otherwise(resolved("by_node_type", "by_place_type")).alias(f"{column}_type"),
-    )
+    made = keyed
+    for ours, value, suffix in (
+        ("number", pl.when(label="GPU").then("number"), ""),
+        ("type", "label", "_type"),
+    ):
+        node, place = f"by_node{suffix}", f"by_place{suffix}"
+        by_type = pl.when(pl.col("label").is_in(["CPU", "GPU"])).then(value)
+        bare = by_type.when(pl.col("label").is_null()).then(pl.coalesce(node, place))
+        made = made.with_columns(bare.otherwise(pl.coalesce(place, node)).alias(f"{column}_{ours}"))
     return made.drop("label", "number", "by_node", "by_place", "by_node_type", "by_place_type")
 
 

@@ -36,6 +36,7 @@ DIRECTION_OF = {0: "h2h", 1: "h2d", 2: "d2h", 3: "d2d"}
 COPY_TYPES = r"^(Copy|Memcpy|MEMORY_COPY|(HOST|DEVICE)_TO_)"
 #: Of copies that name the nodes of their agents, and neither GPU nor queue [rocmProfileData: RocprofDataSource.cpp].
 TYPES_BY_NODE = r"^(MEMORY_COPY|(HOST|DEVICE)_TO_)"
+TIMES = {"start": "start_ns", "end": "end_ns"}
 KERNEL_TYPES = ["KernelExecution", "Kernel", "ConcurrentKernel"]
 GRAPH_LAUNCH = "hipGraphLaunch"
 MARKER_CALL = "UserMarker"
@@ -96,9 +97,8 @@ class _Rocpd(_File):
 
     def trace(self, launches: bool) -> Trace:
         producer = f"rocprofv3 (rocpd schema {self.schema or 'unknown'})"
-        records = Records(
-            self._kernels(launches), self._copies(), self._regions(), self._allocations(), self._devices()
-        )
+        operations = self._kernels(launches), self._copies()
+        records = Records(*operations, self._regions(), self._allocations(), self._devices())
         return records.trace(self.tables.path, "rocpd", producer, self.omissions, launches)
 
     def _timed(self, table: str, wanted: Schema) -> pl.DataFrame:
@@ -115,9 +115,8 @@ class _Rocpd(_File):
             frame = frame.with_columns(pl.coalesce(name, f"{name}_right").alias(name) for name in shared)
         frame = self.joined(frame, "event_id", self.events)
         frame = self.joined(frame, "pid", self.processes)
-        return frame.with_columns(
-            start_ns="start", end_ns="end", correlation="stack_id", process=pl.coalesce("process", "pid")
-        )
+        process = pl.coalesce("process", "pid")
+        return frame.rename(TIMES).with_columns(correlation="stack_id", process=process)
 
     def _categorised(self, frame: pl.DataFrame) -> pl.DataFrame:
         """`frame` with the text of its category, which 4.1 lists by themselves."""
@@ -134,9 +133,8 @@ class _Rocpd(_File):
         wanted = ints("id") | texts("display_name kernel_name") | of_symbol
         frame = self.joined(frame, "kernel_id", self.lookup("rocpd_info_kernel_symbol", wanted))
         frame = self.joined(frame, "agent_id", self.agents.select("id", "part", device="type_index"))
-        frame = frame.with_columns(
-            name=pl.coalesce("display_name", "kernel_name"), stream=pl.coalesce("stream_id", "queue_id")
-        )
+        name, stream = pl.coalesce("display_name", "kernel_name"), pl.coalesce("stream_id", "queue_id")
+        frame = frame.with_columns(name=name, stream=stream)
         return frame.rename(SIDES | REGISTERS | {"group_segment_size": "shared_bytes"}, strict=False)
 
     def _once(self, frame: pl.DataFrame) -> pl.DataFrame:
@@ -182,10 +180,8 @@ class _Rocpd(_File):
         messages = self.lookup("rocpd_event", ints("id") | texts("extdata")).select(
             "id", "part", message=pl.col("extdata").str.json_path_match("$.message").replace("", None)
         )
-        frame = self.joined(frame, "event_id", messages)
-        return frame.with_columns(
-            name=pl.when(marked(pl.col("category"))).then(pl.coalesce("message", "name")).otherwise("name")
-        )
+        spoken = pl.when(marked(pl.col("category"))).then("message")
+        return self.joined(frame, "event_id", messages).with_columns(name=pl.coalesce(spoken, "name"))
 
     def _threads(self, frame: pl.DataFrame) -> pl.DataFrame:
         """`frame` with the number that the system gave the thread."""
@@ -193,11 +189,9 @@ class _Rocpd(_File):
         return self.joined(frame, "tid", threads).with_columns(thread=pl.coalesce("thread", "tid"))
 
     def _devices(self) -> pl.DataFrame:
-        gpus = self.agents.filter(pl.col("type") == "GPU").unique("type_index")
-        gpus = gpus.sort("type_index", nulls_last=True).with_columns(
-            device="type_index", name=pl.coalesce("product_name", "name")
-        )
-        return conform(gpus, DEVICES)
+        gpus = self.agents.filter(type="GPU").unique("type_index").sort("type_index", nulls_last=True)
+        name = pl.coalesce("product_name", "name")
+        return conform(gpus.with_columns(device="type_index", name=name), DEVICES)
 
 
 class _Rpd(_File):
@@ -205,14 +199,8 @@ class _Rpd(_File):
 
     def trace(self, launches: bool) -> Trace:
         api = self.lookup("rocpd_api", ints("id pid tid start end apiName_id args_id"))
-        api = self.text(api, "apiName_id", "name").with_columns(
-            pl.col("name").fill_null("(unnamed call)"),
-            start_ns="start",
-            end_ns="end",
-            process="pid",
-            thread="tid",
-            correlation="id",
-        )
+        api = self.text(api, "apiName_id", "name").with_columns(pl.col("name").fill_null("(unnamed call)"))
+        api = api.rename(TIMES | {"pid": "process", "tid": "thread"}).with_columns(correlation="id")
         operations = self._operations(api, launches)
         name = pl.col("name")
         of_tracer = api.filter(name.str.contains(TRACER_CALLS))
@@ -245,18 +233,13 @@ class _Rpd(_File):
         called = pl.col("type").fill_null("").str
         # The record is one a call: of several copies it does not say which size each had.
         alone = pl.len().over("part", "api_id", called.contains(COPY_TYPES)) == 1
+        copy = pl.when(called.contains(COPY_TYPES)).then(pl.lit("copy"))
+        typed = copy.when(called.contains("^(Fill|Memset)")).then(pl.lit("set")).otherwise(pl.lit("kernel"))
+        by_call = meant("copy_kind", DIRECTION_OF, DIRECTIONS)
         frame = frame.with_columns(
             size=pl.when(alone).then("size"),
-            direction=pl.coalesce(
-                direction_named(pl.col("type")), meant("copy_kind", DIRECTION_OF, DIRECTIONS)
-            ),
-            kind=pl.when(pl.col("call") == GRAPH_LAUNCH)
-            .then(pl.lit("graph"))
-            .when(called.contains(COPY_TYPES))
-            .then(pl.lit("copy"))
-            .when(called.contains("^(Fill|Memset)"))
-            .then(pl.lit("set"))
-            .otherwise(pl.lit("kernel")),
+            direction=pl.coalesce(direction_named(pl.col("type")), by_call),
+            kind=pl.when(pl.col("call") == GRAPH_LAUNCH).then(pl.lit("graph")).otherwise(typed),
         )
         self._note_unknown(frame)
         frame = self._placed(frame.rename({"srcDevice": "source", "dstDevice": "destination"}))
@@ -266,15 +249,11 @@ class _Rpd(_File):
             pl.when(kind == "copy").then(pl.col(*of_copies, "peer_device", "copy_count")),
             # Queues are numbered; the stream that the program used is a pointer, kept only where it is known.
             stream="queueId",
-            name=pl.when(kind != "copy").then(
-                pl.col("description").replace("", None).fill_null(pl.col("type"))
-            ),
+            name=pl.when(kind != "copy").then(pl.coalesce(pl.col("description").replace("", None), "type")),
             device="gpuId",
             correlation="api_id",
             graph_node=pl.when(kind == "graph").then("id"),
-            start_ns="start",
-            end_ns="end",
-        )
+        ).rename(TIMES)
         return conform(self._with_launch(frame) if launches else frame, OPERATIONS, LAUNCH_SHAPE)
 
     def _placed(self, frame: pl.DataFrame) -> pl.DataFrame:
@@ -292,16 +271,10 @@ class _Rpd(_File):
         nodes = nodes.drop_nulls().unique().sort()
         gpu_of = dict(zip(nodes, gpus, strict=True)) if len(nodes) == len(gpus) else {}
         self.omissions.count("unknown-gpus", 0 if gpu_of else placed.height)
-        frame = frame.with_columns(
-            pl.when(by_node)
-            .then(pl.col(end).replace_strict(gpu_of, default=None, return_dtype=INT))
-            .otherwise(end)
-            for end, _ in ends
-        )
-        gpu = pl.when(pl.col("direction") == "h2d").then("destination").otherwise("source")
-        return frame.with_columns(
-            gpuId=pl.when(by_node).then(gpu).otherwise("gpuId"), queueId=pl.when(~by_node).then("queueId")
-        )
+        gpus_of = pl.col("source", "destination").replace_strict(gpu_of, default=None, return_dtype=INT)
+        frame = frame.with_columns(pl.when(by_node).then(gpus_of).otherwise(pl.col("source", "destination")))
+        gpu = pl.when(by_node, direction="h2d").then("destination").when(by_node).then("source")
+        return frame.with_columns(gpuId=gpu.otherwise("gpuId"), queueId=pl.when(~by_node).then("queueId"))
 
     def _host_memory(self, frame: pl.DataFrame) -> pl.Expr:
         """The kind of the host's memory: pinned where the trace tells it apart."""
@@ -317,12 +290,8 @@ class _Rpd(_File):
         graphs = frame.filter(pl.col("kind") == "graph")
         copied = graphs.filter(pl.col("type").str.contains(COPY_TYPES)).height
         self.omissions.count("opaque-graphs/amd", graphs.height, copied=copied)
-        self.omissions.count(
-            "unknown-operations",
-            frame.filter(
-                (pl.col("kind") == "kernel") & ~pl.col("type").is_in(KERNEL_TYPES).fill_null(False)
-            ).height,
-        )
+        listed = pl.col("type").is_in(KERNEL_TYPES).fill_null(False)
+        self.omissions.count("unknown-operations", frame.filter(~listed, kind="kernel").height)
 
     def _with_launch(self, frame: pl.DataFrame) -> pl.DataFrame:
         """`frame` with columns of `LAUNCH_SHAPE`, which stand with the call.

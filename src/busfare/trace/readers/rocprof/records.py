@@ -85,11 +85,13 @@ class Records:
         directed = self._directed()
         copied = copies(directed, omissions, self._host(directed, regions, omissions))
         shape = schema.LAUNCH_SHAPE if launches else {}
-        parts = [
-            conform(self._called(frame), schema.OPERATIONS, shape)
-            for frame in (_shaped(conform(self.kernels, KERNELS)), copied)
-        ]
-        operations = pl.concat(parts, how="diagonal")
+        kernels = grids_in_blocks(conform(self.kernels, KERNELS), pl.lit(True)).with_columns(
+            kind=pl.col("kind").fill_null("kernel"),
+            name=pl.col("name").str.replace(DESCRIPTOR, "").fill_null(UNNAMED_KERNEL),
+            registers=pl.col("vgprs") + pl.col("accumulating").fill_null(0),
+        )
+        parts = map(self._called, (kernels, copied))
+        operations = pl.concat([conform(part, schema.OPERATIONS, shape) for part in parts], how="diagonal")
         marks, lasting = self.regions.filter(~called & ~of_driver), pl.col("end_ns") != pl.col("start_ns")
         timed = (pl.col("start_ns") != 0) | (pl.col("end_ns") != 0)  # the tracer had no times for others
         trace = Trace(
@@ -144,10 +146,7 @@ class Records:
 
 
 def copies(frame: pl.DataFrame, omissions: Omissions, host: pl.Expr) -> pl.DataFrame:
-    """Copies with what directions and GPUs mean: `p2p`, and kinds of memory, that of the host as `host` says.
-
-    `frame`: kind, direction, size, and the GPUs `source` and `destination`.
-    """
+    """Copies with `p2p` and kinds of memory, `host` on the host; of kind, direction, size, source, destination (GPUs)."""
     direction, ends = pl.col("direction"), (pl.col("source"), pl.col("destination"))
     between = (direction == "d2d") & (ends[0] >= 0) & (ends[1] >= 0) & (ends[0] != ends[1])
     omissions.count("unknown-direction", frame.filter(direction.is_null(), kind="copy").height)
@@ -188,14 +187,6 @@ def _streams(operations: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
 def marked(category: pl.Expr) -> pl.Expr:
     """Whether a program marked what is of this category, by ROCTx."""
     return category.str.to_uppercase().str.contains("MARKER|ROCTX").fill_null(False)
-
-
-def _shaped(frame: pl.DataFrame) -> pl.DataFrame:
-    return grids_in_blocks(frame, pl.lit(True)).with_columns(
-        kind=pl.col("kind").fill_null("kernel"),
-        name=pl.col("name").str.replace(DESCRIPTOR, "").fill_null(UNNAMED_KERNEL),
-        registers=pl.col("vgprs") + pl.col("accumulating").fill_null(0),
-    )
 
 
 def of_agents(
@@ -248,9 +239,7 @@ def _host_memory(copies: pl.DataFrame, allocations: pl.DataFrame, calls: pl.Data
 
 def _held(allocations: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
     """Changes of what is allocated, in order: `holds` says by whom memory was taken; size null where it is given back."""
-    around = innermost(calls, allocations)
-    caller = calls["name"].gather(around)
-    name = pl.lit(caller)
+    name = pl.lit(calls["name"].gather(innermost(calls, allocations)))
     holds = (
         pl.when(name.str.contains(PINNING)).then(pl.lit("pinned"))
         .when(name.str.contains(MANAGING)).then(pl.lit("managed"))

@@ -185,17 +185,16 @@ def _records(process: Process, number: int) -> tuple[pl.DataFrame, ...]:
     kernels = table("kernel_dispatch").drop("name")
     # Before ROCm 6.4 the queue stands for the program's stream.
     kernels = kernels.join(symbols.with_columns(name=name), on="kernel", how="left", maintain_order="left")
-    kernels = of_agents(kernels, "device", agents, {"agent": "agent"}).with_columns(
-        stream=pl.coalesce("stream", "queue")
-    )
+    kernels = of_agents(kernels, "device", agents, {"agent": "agent"})
+    kernels = kernels.with_columns(stream=pl.coalesce("stream", "queue"))
     copies = table("memory_copy")
     for end in ("source", "destination"):
         copies = of_agents(copies, end, agents, {"agent": f"{end}_agent"})
     allocations = of_agents(table("memory_allocation"), "device", agents, {"agent": "agent"})
-    freed = pl.col("name").str.contains("FREE").fill_null(False)
-    category = pl.col("of_kind").replace_strict(
-        {n: of.kind for n, of in enumerate(kinds)}, default=None, return_dtype=TEXT
-    )
+    size = pl.when(~pl.col("name").str.contains("FREE").fill_null(False)).then("size")
+    allocations = allocations.with_columns(size=size, agent_type="device_type")
+    category_of = {number: of.kind for number, of in enumerate(kinds)}
+    category = pl.col("of_kind").replace_strict(category_of, default=None, return_dtype=TEXT)
     called = table("hip_api", "hsa_api", "rccl_api").with_columns(category=category)
     messages = {message.key: message.value for message in process.strings.marker_api}
     spoken = pl.col("correlation").replace_strict(messages, default=None, return_dtype=TEXT).replace("", None)
@@ -205,9 +204,7 @@ def _records(process: Process, number: int) -> tuple[pl.DataFrame, ...]:
         conform(kernels, KERNELS),
         conform(copies, COPIES),
         conform(pl.concat([called, marks]), REGIONS),
-        conform(
-            allocations.with_columns(size=pl.when(~freed).then("size"), agent_type="device_type"), ALLOCATIONS
-        ),
+        conform(allocations, ALLOCATIONS),
         conform(gpus, DEVICES),
     )
 

@@ -30,9 +30,8 @@ MEASURED = ("KERN", "A")
 #: What rocprof records, as the JSON names it and as the database does; GPU0 and on are kernels.
 SECTIONS = {"Markers and Ranges": "MARKER", "COPY": "COPY", "CPU HIP API": "HIP", "CPU HSA API": "HSA"}
 APIS = ("HIP", "HSA", "MARKER")
-ROWS = ints("start_ns end_ns process thread device queue stream correlation grid_x block_x") | texts(
-    "section name args"
-)
+ROWS = ints("start_ns end_ns process thread device queue stream correlation grid_x block_x")
+ROWS |= texts("section name args")
 #: Packets that wait in a queue, among the kernels: by their name, or where a kernel's stands there, by where they are drawn:
 #: so much behind their GPU [rocprof's own script, which labels these processes `GPU Barriers`]. Commands that are no kernel,
 #: copy or fill, such as a marker in a stream, have no name of their own [rocclr: platform/activity.cpp].
@@ -175,9 +174,7 @@ def _linked(frame: pl.DataFrame) -> pl.DataFrame:
         # An arrow leads to the last operation of a call only.
         if arrowless.height or operations["drawn_pid"].n_unique() != 1 or operations.height != some.height:
             continue
-        pair = pl.DataFrame(
-            {"operation": operations["name"], "call": some["name"], "args": some["args"].fill_null("")}
-        )
+        pair = some.select(pl.col("args").fill_null(""), call="name", operation=operations["name"])
         if not pair.select(_belong(section).all()).item():
             continue
         links.append(pl.DataFrame({"correlation": operations["correlation"], "call": some["correlation"]}))

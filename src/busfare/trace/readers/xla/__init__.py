@@ -179,15 +179,10 @@ def _names(entries: Any) -> dict[int, str]:
 def _value(stat: Any, texts: dict[int, str]) -> int | float | str | None:
     """What a stat says. Texts may be those that the plane's metadata number."""
     kind = stat.WhichOneof("value")
-    if kind is None:
-        return None
-    value = getattr(stat, kind)
+    value: Any = getattr(stat, kind) if kind else None
     if kind == "str_value":
         return _text(value)
-    if kind == "ref_value":
-        return texts.get(value)
-    number: int | float = value
-    return number
+    return texts.get(value) if kind == "ref_value" else value
 
 
 def _values(stats: Any, texts: dict[int, str]) -> dict[str, int | float | str | None]:
@@ -221,9 +216,7 @@ class Event(msgspec.Struct):
 
 
 class _Timeline(msgspec.Struct):
-    events: list[Event | str | float | bool | list[Any] | None] = msgspec.field(
-        name="traceEvents", default_factory=list
-    )
+    traceEvents: list[Event | str | float | bool | list[Any] | None] = []  # noqa: N815  as it stands there
 
 
 def events_of(path: Path, omissions: Omissions) -> list[Event]:
@@ -232,7 +225,7 @@ def events_of(path: Path, omissions: Omissions) -> list[Event]:
     end, close = len(text) + 1, b""
     for _ in range(ATTEMPTS):
         try:
-            listed = msgspec.json.decode(text[:end] + close, type=_Timeline).events
+            listed = msgspec.json.decode(text[:end] + close, type=_Timeline).traceEvents
             break
         except (msgspec.MsgspecError, RecursionError) as error:
             damaged = DAMAGE.search(str(error))
@@ -267,9 +260,7 @@ def read_timeline(path: Path) -> Trace:
     omissions, rows = Omissions(), Rows()
     events = events_of(path, omissions)
     places, threads = names_of(events)
-    if not any(
-        HOST.fullmatch(name) or GPU.fullmatch(name) or TPU.fullmatch(name) for name in places.values()
-    ):
+    if not any(kind.fullmatch(name) for name in places.values() for kind in (HOST, GPU, TPU)):
         raise InputError(f"{path}: a timeline of another program, or of TensorFlow 1; {RECORD}")
     rows.tpus = sum(bool(TPU.fullmatch(name)) for name in places.values())
     rows.gpus = [{"device": int(gpu[1])} for name in places.values() if (gpu := GPU.fullmatch(name))]

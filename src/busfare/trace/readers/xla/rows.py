@@ -25,9 +25,7 @@ from busfare.trace.tables import Schema, conform
 
 TEXTS = texts("kernel_details memcpy_details memset_details")
 #: Of each event on a stream of a GPU. Of `context_id` the number stands behind two dollars.
-ON_GPU: Schema = (
-    ints("device stream start_ns end_ns correlation graph_node graph") | texts("name context_id") | TEXTS
-)
+ON_GPU = ints("device stream start_ns end_ns correlation graph_node graph") | texts("name context_id") | TEXTS
 #: Of each event of the host that has a correlation.
 ON_HOST: Schema = ints("process thread start_ns end_ns correlation") | texts("name") | TEXTS
 
@@ -93,9 +91,8 @@ class Rows:
     def trace(self, path: Path, producer: str, omissions: Omissions) -> Trace:
         """The trace of these rows. Raises InputError if they are of a TPU."""
         if self.tpus and not self.gpus:
-            raise InputError(
-                f"{path}: a profile of {self.tpus} TPU cores and no GPU; busfare reads GPU traces"
-            )
+            why = f"a profile of {self.tpus} TPU cores and no GPU; busfare reads GPU traces"
+            raise InputError(f"{path}: {why}")
         gpu_rows, host_rows = _frame(self.on_gpu, ON_GPU), _frame(self.on_host, ON_HOST)
         operations = _operations(gpu_rows, omissions)
         kernels = gpu_rows.filter(pl.col("kernel_details").is_not_null())["name"].unique()
@@ -123,12 +120,8 @@ DETAILS = {*STATS.values()} - {"context_id"}
 
 def _frame(rows: list[Row], kinds: Schema) -> pl.DataFrame:
     """`rows` as columns; null is a number that has no room in 64 bits, or is none."""
-    return pl.DataFrame(
-        {
-            name: pl.Series([row.get(name) for row in rows], dtype=kind, strict=False)
-            for name, kind in kinds.items()
-        }
-    )
+    columns = {name: [row.get(name) for row in rows] for name in kinds}
+    return pl.DataFrame(columns, schema=dict(kinds), strict=False)
 
 
 def _number(column: str, key: str) -> pl.Expr:
@@ -149,10 +142,9 @@ def _end(column: str) -> pl.Expr:
 def _side(single: str, paired: str, host: str, device: str) -> pl.Expr:
     """The memory kind at one end: as recorded for this end (`paired`), or the only recorded kind (`single`) if it fits."""
     only, direction = pl.col(single), pl.col("direction")
-    fits = ((direction == host) & only.is_in(OF_HOST)) | (
-        direction.is_in([device, "d2d"]) & only.is_in(OF_DEVICE)
-    )
-    return pl.coalesce(paired, pl.when(fits).then(only))
+    on_host = (direction == host) & only.is_in(OF_HOST)
+    on_device = direction.is_in([device, "d2d"]) & only.is_in(OF_DEVICE)
+    return pl.coalesce(paired, pl.when(on_host | on_device).then(only))
 
 
 def _operations(rows: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:
@@ -166,11 +158,9 @@ def _operations(rows: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:
     frame = _copies(frame.drop_nulls("kind"), omissions)
     whole = pl.col("kind") == "graph"
     cupti.graphs(frame.filter(whole), omissions, WITHOUT_GRAPHS)
+    name = pl.when(pl.col("kind") == "set").then(pl.lit("memset")).otherwise("name")
     frame = _with_shapes(frame).with_columns(
-        name=pl.when(pl.col("kind") == "set")
-        .then(pl.lit("memset"))
-        .when(pl.col("kind") != "copy")
-        .then("name"),
+        name=pl.when(pl.col("kind") != "copy").then(name),
         context=pl.col("context_id").str.extract(r"^\$*(\d+)$").cast(INT, strict=False),
         graph_node=pl.when(pl.col("graph_node") > 0).then("graph_node"),
         correlation=pl.when(pl.col("correlation") > 0).then("correlation"),
@@ -207,12 +197,11 @@ def _copies(frame: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:
 
 def _with_shapes(frame: pl.DataFrame) -> pl.DataFrame:
     """Adds columns of `LAUNCH_SHAPE`."""
+    details = pl.col("kernel_details").str
     sides = {
-        f"{what}_{side}": pl.col("kernel_details")
-        .str.extract(rf"\b{what}:(\d+),(\d+),(\d+)", number + 1)
-        .cast(INT, strict=False)
+        f"{what}_{side}": details.extract(rf"\b{what}:(\d+),(\d+),(\d+)", number).cast(INT, strict=False)
         for what in ("grid", "block")
-        for number, side in enumerate("xyz")
+        for number, side in enumerate("xyz", 1)
     }
     parts = {key: _number("kernel_details", key) for key in ("static_shared", "dynamic_shared")}
     frame = frame.with_columns(**sides, **parts, registers=_number("kernel_details", "regs"))
