@@ -11,10 +11,6 @@ import polars as pl
 from busfare.errors import InputError
 from busfare.nodes import FloatArray, Flow, Node, Path
 
-__all__ = [
-    "Batch", "Seconds", "batches", "flow_of", "path_of", "priced", "recorded_seconds", "stays_on_device",
-]  # fmt: skip
-
 #: float64 seconds, one an operation; NaN where the model does not apply.
 Seconds = FloatArray
 

@@ -16,15 +16,12 @@ from typing import NamedTuple, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from busfare.cost.fabric import Fabric, nccl
+from busfare.cost.fabric import Fabric as Fabric
+from busfare.cost.fabric import nccl
 from busfare.cost.ranges import LONG_COPY_BYTES, range_of
 from busfare.errors import InputError
 from busfare.nodes import FloatArray
 from busfare.nodes.transfers import NEAR, Collective, Pieces, fit
-
-__all__ = [
-    "KINDS", "CollectivePrices", "Fabric", "bus_factor", "fit_collectives", "held_with", "price_collectives",
-]  # fmt: skip
 
 #: Seconds over bytes.
 SecondsOf = Callable[[FloatArray], FloatArray]

@@ -35,12 +35,6 @@ from busfare.cost.batches import (
 from busfare.nodes import Cpu, FloatArray, Link, Node, NvlinkLink, PcieLink
 from busfare.nodes.transfers import DEFAULT_LATENCY_S
 
-__all__ = [
-    "COPY_BYTES_PER_S", "FORMULAS", "HANDED_OVER_SECONDS_PER_BYTE", "SERIAL_BYTES", "ByFormula", "Latency", "cache_bytes",
-    "copy_ratio", "copy_seconds_per_byte", "copying_seconds_per_byte", "effective_bytes", "in_place_share", "is_staged",
-    "measured_copy", "moving_seconds", "of_node", "of_trace", "staged_seconds",
-]  # fmt: skip
-
 #: Up to here a copy's time is its latency on every machine known; data-sheet bandwidths add under 0.1 µs.
 SHORT_BYTES = 1024
 #: What stands in for a memory kind that has no figure of its own; `pinned` for the others.

@@ -15,8 +15,6 @@ from busfare.errors import InputError
 from busfare.nodes import CollectiveCurve, Cpu, Gpu, Memory, Nic, Node, NvlinkLink, PcieLink, Switch
 from busfare.nodes.link import PCIE, FabricLink, Link
 
-__all__ = ["Fabric", "nccl"]
-
 #: NCCL's tables are by generation, the last one that a GPU's compute capability reaches.
 GENERATIONS = ((7, "Volta"), (8, "Ampere"), (9, "Hopper"), (10, "Blackwell"))
 #: The first and the last generation with timed kernels.

@@ -24,11 +24,6 @@ from busfare.nodes.transfers import DEFAULT_LATENCY_S, Direction, MemoryKind
 from busfare.statements import Words, statement
 from busfare.trace.tables import OPERATIONS
 
-__all__ = [
-    "CACHED_BYTES", "GROUP", "Calibrated", "CostModel", "Seconds", "Seen", "as_copies_of", "copy_operations", "how_staged",
-    "model", "model_names", "price", "to_untouched", "trusted", "with_call",
-]  # fmt: skip
-
 #: The entry-point group in which a package names its factories.
 GROUP = "busfare.cost_models"
 #: Bytes that cost less than this share of what the smallest copy takes are lost in it.

@@ -19,12 +19,6 @@ from busfare.nodes.component import Gpu as GpuComponent
 from busfare.nodes.graph import Node
 from busfare.nodes.link import Generation, Lanes, Link, MemoryLink, PcieLink, SocketLink, link_in_short
 
-__all__ = [
-    "Gpu", "Recorded", "bare_node", "catalogue_names", "catalogue_text", "clock_by_peak", "completed",
-    "gpu_names", "gpu_of_device_name",
-    "gpus", "measured_rates", "node_of_gpu", "typical_launch_seconds",
-]  # fmt: skip
-
 #: Said in some names of a GPU and not in others, and never what tells two GPUs apart.
 _IDLE = re.compile(
     r"\b(nvidia|amd|geforce|tesla|instinct|gpu|graphics|generation|edition|with|design)\b"

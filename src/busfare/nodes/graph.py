@@ -32,8 +32,6 @@ from busfare.nodes.contention import Contention, typical, typical_memory
 from busfare.nodes.link import C2cLink, Flow, Link, MemoryLink
 from busfare.nodes.transfers import CollectiveCurve, Curve
 
-__all__ = ["WIDTH", "Node", "Path", "draw"]
-
 #: Columns that a drawing fits.
 WIDTH = 100
 

@@ -17,8 +17,6 @@ from msgspec import inspect
 from busfare.errors import InputError, instead_of
 from busfare.printable import printable
 
-__all__ = ["WrongError", "decoded", "read_text"]
-
 File = TypeVar("File")
 Built = TypeVar("Built")
 #: What stands in quotes, and comments; and what stands between keys.

@@ -21,11 +21,6 @@ from busfare.nodes.component import (
     Sourced,
 )
 
-__all__ = [
-    "DEFAULT_LATENCY_S", "LEAST_GAP", "MOST_PIECES", "NEAR", "Collective", "CollectiveCurve", "Curve", "Direction",
-    "MemoryKind", "Pieces", "Together", "fit",
-]  # fmt: skip
-
 Direction = Literal["h2d", "d2h", "d2d", "p2p"]
 MemoryKind = Literal["pageable", "pinned", "managed", "mapped", "device"]
 #: Operations of several ranks; `send_receive` is between two of them.

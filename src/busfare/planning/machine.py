@@ -19,8 +19,6 @@ from busfare.nodes.contention import published
 from busfare.nodes.transfers import DEFAULT_LATENCY_S, MemoryKind
 from busfare.timeline.program import GpuRules
 
-__all__ = ["Basis", "Category", "HostCurves", "Kind", "Machine", "machine_of", "migrates_on_fault"]
-
 #: The devices that overlap differently [W14 §IV].
 Category = Literal["implicit-synchronization", "one-copy-engine", "two-copy-engines"]
 Direction = Literal["h2d", "d2h"]

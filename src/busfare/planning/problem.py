@@ -21,11 +21,6 @@ from busfare.timeline.layers import StreamedLayers, streamed_layers
 from busfare.trace import Trace
 from busfare.trace.columns import matches
 
-__all__ = [
-    "ACCESSES", "MOST_STREAMS", "Accesses", "FromTrace", "Prediction", "Problem", "Recorded", "RecordedLayers", "Staged",
-    "Step", "as_recorded", "layers_from_trace", "recorded_problem",
-]  # fmt: skip
-
 Accesses = Literal["accesses_in", "accesses_out"]
 ACCESSES: tuple[Accesses, ...] = get_args(Accesses)
 

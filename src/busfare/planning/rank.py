@@ -26,11 +26,6 @@ from busfare.planning.streams import (  # fmt: skip
 )
 from busfare.questions import Swept
 
-__all__ = [
-    "Bounds", "Change", "Parts", "Plan", "Point", "Sweep", "break_even", "faster_link", "plan", "plans", "ranked",
-    "sweep",
-]  # fmt: skip
-
 #: The strategies that cut the data.
 CUT = ("streams", "three-streams", "hybrid")
 #: So many accesses to an element, and break-even is taken to lie nowhere; it is placed to a thousandth of itself.

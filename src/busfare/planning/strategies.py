@@ -21,11 +21,6 @@ from busfare.planning.machine import Machine
 from busfare.planning.problem import Problem, Step
 from busfare.timeline.program import Mapped, Program, mapped_seconds
 
-__all__ = [
-    "STRATEGIES", "Cut", "Layout", "Roofline", "best_streams", "carried", "eq1", "eq2", "eq3", "eq4", "eq5_shared", "eq6",
-    "explicit", "hybrid", "kernel_seconds", "kernel_split", "layout_of", "program_of", "roofline_of",
-]  # fmt: skip
-
 
 class Layout(NamedTuple):
     """Which of a machine's curves carries the data each way, and over which streams the work is laid out: all in `one`,

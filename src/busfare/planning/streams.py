@@ -33,10 +33,6 @@ from busfare.planning.strategies import (
 )  # fmt: skip
 from busfare.timeline.program import share_with_mapped
 
-__all__ = [
-    "MOST_PLAYED", "WITHIN", "ByStreams", "StreamRange", "by_streams", "closed", "played", "stream_ranges",
-]  # fmt: skip
-
 #: Streams are worth having until the time is this near to the least.
 WITHIN = 0.01
 #: Problems answered at once; their times fill a few megabytes.

@@ -20,11 +20,6 @@ from busfare.trace.lanes import Union
 from busfare.trace.tables import WAITS_FOR
 from busfare.trace.words import CLASSES, GRAPH_LAUNCH, Words, kind_codes
 
-__all__ = [
-    "PART_NAMES", "Decided", "PathPart", "Played", "Unrecorded", "core_columns", "critical_path_shares", "decided",
-    "limits", "play", "set_by", "startup_seconds", "unexplained_seconds", "unrecorded",
-]  # fmt: skip
-
 NS = 1e-9
 Nodes = NDArray[np.int32]
 TIMES_OF_PLAY = ("call_start", "call_end", "operation_start", "operation_end")

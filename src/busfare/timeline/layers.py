@@ -15,8 +15,6 @@ from busfare.trace.columns import numbered
 from busfare.trace.lanes import Union
 from busfare.trace.sites import innermost
 
-__all__ = ["StreamedLayers", "streamed_layers"]
-
 Rows = NDArray[np.int64]
 NONE = np.iinfo(np.int64).max
 #: Copies that bring less than this part of what the most for one kernel is are inputs and scalars, not what is streamed.

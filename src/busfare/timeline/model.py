@@ -20,12 +20,6 @@ from busfare.trace.columns import matches
 from busfare.trace.lanes import Union
 from busfare.trace.words import HOST_FUNCTION, Words
 
-__all__ = [
-    "ACT", "COLUMN_TYPES", "LINK_COLUMNS", "LONGEST_NS", "NOTHING", "NO_LINKS", "STAGED_ABOVE_BYTES", "WAIT", "Columns",
-    "Mask", "NoMatchError", "Route", "Scope", "SharedLinks", "Taken", "Timeline", "Times", "activity", "chosen_by", "either",
-    "matching", "pageable", "staged", "typed",
-]  # fmt: skip
-
 Columns = dict[str, NDArray[Any]]
 Mask = NDArray[np.bool_]
 Times = NDArray[np.int64]

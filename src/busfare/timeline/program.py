@@ -28,8 +28,6 @@ from busfare.nodes import Contention, Curve, FloatArray
 from busfare.timeline import _core
 from busfare.timeline.model import WAIT, Columns, at_rest
 
-__all__ = ["GpuRules", "Mapped", "Played", "Program", "mapped_seconds", "share_with_mapped"]
-
 #: Into so many parts the processors of the GPU are divided among kernels.
 SLOTS = 1000
 #: Links by use: copies beside copies, copies in beside mapped writes, copies out beside mapped reads. Even links have the

@@ -12,10 +12,6 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-__all__ = [
-    "CLASSES", "MEMORY", "Work", "class_named", "class_of", "is_user_code", "type_named", "type_of", "work_of",
-]  # fmt: skip
-
 #: Classes whose kernels read and write each byte about once: the memory, or a cache, bounds them.
 MEMORY = frozenset(
     {"elementwise", "reduction", "softmax", "norm", "copy", "pooling", "optimizer", "activation"}

@@ -17,8 +17,6 @@ from busfare.errors import InputError
 from busfare.nodes import FloatArray, Gemm, Node, gpus
 from busfare.nodes.component import Pass
 
-__all__ = ["SHARE_OF_PEAK", "TILES", "Limits", "gemm_seconds", "limits_of", "pipeline_of", "product_seconds"]
-
 #: Bytes that one multiprocessor takes from L2 in a cycle: the width of its port [CUDA C++ Best Practices Guide].
 L2_PORT_BYTES = 64
 #: What the largest dense products reach of a pipeline's peak, on every GPU alike (docs/kernels.md).

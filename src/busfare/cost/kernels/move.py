@@ -20,8 +20,6 @@ from busfare.cost.kernels.classes import MEMORY
 from busfare.cost.kernels.limits import OVERLAP, Limits, product_seconds
 from busfare.nodes import FloatArray
 
-__all__ = ["BOUNDS", "Evidence", "Moved", "memory_seconds", "move", "split", "tensor_products"]
-
 Rows = NDArray[np.intp]
 #: What a moved time went by: `between` the memories' ratio and the multiprocessors' where nothing is known of the kernel;
 #: `none`: not predicted.

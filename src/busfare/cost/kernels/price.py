@@ -18,8 +18,6 @@ from busfare.nodes import FloatArray, Node
 from busfare.trace.tables import REACH, SHAPE
 from busfare.trace.words import COMMUNICATION
 
-__all__ = ["RANGED", "SIDES", "KernelPrice", "KernelPrices", "price_kernel", "price_kernels", "ranges"]
-
 #: Columns of counted bytes.
 COUNTED = ("dram_read_bytes", "dram_write_bytes", "l2_bytes")
 #: Of a launch, what tells kernels of one name apart.

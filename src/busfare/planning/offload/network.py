@@ -36,8 +36,6 @@ from busfare.planning.offload.shapes import (
 )
 from busfare.questions import OF_MODEL, Offload
 
-__all__ = ["LayerSeconds", "Network", "experts_touched", "network_of"]
-
 #: What attention reaches of a tensor pipeline's rate that products reach: 62 of 83 % of the peak on an A100
 #: [FlashAttention-2 §4.1: 50 to 73 %].
 ATTENTION_SHARE = 0.75

@@ -27,12 +27,6 @@ from busfare.questions import MOST_LAYERS
 from busfare.questions import HostMemory as Memory
 from busfare.timeline.program import Mapped, Program
 
-__all__ = [
-    "DEPTHS", "MEMORIES", "ROWS_OF_TILE", "Layers", "Memory", "Ranked", "Schedule", "best_first", "break_even",
-    "copy_curve", "copy_seconds", "device_bytes", "link_share", "pass_seconds", "program_of", "ranged", "rereads",
-    "residents_of", "schedules", "seconds_of", "share_hidden",
-]  # fmt: skip
-
 MEMORIES: tuple[Memory, ...] = get_args(Memory)
 #: The most rows of a product that one tile holds [TILES of cost/kernels/limits.py].
 ROWS_OF_TILE = max(rows for rows, _ in TILES)

@@ -18,11 +18,6 @@ from busfare.nodes.toml import read_text
 from busfare.printable import printable
 from busfare.questions import MOST_LAYERS
 
-__all__ = [
-    "Layer", "Matrix", "Model", "NumberType", "kv_bytes_per_token", "model_of", "number_type", "read_model", "shape_names",
-    "weight_bytes",
-]  # fmt: skip
-
 Result = TypeVar("Result")
 FILE = Path(__file__).with_suffix(".toml")
 #: A config.json is a page or two.

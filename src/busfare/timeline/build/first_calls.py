@@ -28,8 +28,6 @@ from busfare.trace.columns import numbered
 from busfare.trace.lanes import Union
 from busfare.trace.words import Names, Words
 
-__all__ = ["startup"]
-
 #: Tukey's fence for values that are far out, in interquartile ranges beyond the third quartile.
 FAR_OUT = 3.0
 #: Calls by their names: those of CUDA, HIP and HSA; those that load code or create a context; those whose only one may just

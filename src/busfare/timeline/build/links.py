@@ -22,8 +22,6 @@ from busfare.timeline.build.work import DIRECTIONS, alike, most_load
 from busfare.timeline.model import Columns, Route, SharedLinks, Taken, Times, at_rest
 from busfare.trace.words import Words
 
-__all__ = ["alone", "copy_seconds_at_once", "link_columns", "shared_links"]
-
 #: From this part of its rate on, a lane that several copies use is full: small gaps between copies are averaged in.
 FULL = 0.9
 

@@ -21,8 +21,6 @@ from busfare.trace import Trace
 from busfare.trace.tables import WAITS_FOR
 from busfare.trace.words import EVENT_RECORD, NONE, STREAM_WAIT_EVENT, Names, Words, launches_kernel
 
-__all__ = ["Acts", "Waits", "acts", "waits"]
-
 #: A launch that takes so long is no mere launch, and a stream takes about a thousand that are pending.
 LONG_LAUNCH_NS = 20_000
 FULL_QUEUE = 512

@@ -17,12 +17,6 @@ from busfare.trace.lanes import Union
 from busfare.trace.tables import WAITS_FOR
 from busfare.trace.words import PREFETCH, QUERY, Names, Words
 
-__all__ = [
-    "DIRECTIONS", "ENGINE_BYTES", "FAULT_NS", "DeviceWork", "HostCalls", "Rows", "alike", "before_in", "between_calls",
-    "class_of", "engines", "handed_over", "issued", "most_load", "observed_before", "outermost", "timed", "unit_of",
-    "without_pollers",
-]  # fmt: skip
-
 Rows = NDArray[np.int32]
 #: A thread that calls nothing for so long may be waiting for another thread of its process.
 HANDS_OVER_AFTER_NS = 100_000
