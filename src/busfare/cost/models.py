@@ -108,7 +108,7 @@ def _by_shares(batch: Batch, rest: FloatArray, old: Node, new: Node) -> FloatArr
             return copies.staged_seconds(sizes, moved / sizes, copies.copy_seconds_per_byte(sizes, new))
         copying = copies.copying_seconds_per_byte(sizes, rest, link / sizes)
         return copies.staged_seconds(sizes, moved / sizes, copying * copies.copy_ratio(sizes, old, new))
-    in_place = copies.is_staged(batch, old) and not batches.stays_on_device(batch, new)
+    in_place = copies.is_staged(batch, old) and not batch.stays_on_device(new)
     host = np.zeros_like(rest) if in_place else rest - link
     return moved + host * _memory_ratio(old, new)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import polars as pl
 
-from busfare.cost.batches import batches, flow_of, path_of, stays_on_device
+from busfare.cost.batches import batches
 from busfare.errors import InputError
 from busfare.jobs.parts import LEAST_RANKS, MOST_OPERATIONS
 from busfare.jobs.ranks import TraceRank, packed, place_of, ranks_of, rows_of
@@ -231,13 +231,13 @@ def link_traffic(operations: pl.DataFrame, node: Node | None) -> tuple[list[Link
     counts: dict[int, list[int]] = {}
     for batch in batches(moved):
         size = int(batch.sizes.sum())
-        path = path_of(batch, node)
-        if stays_on_device(batch, node):  # CPU and GPU share one memory: nothing crosses a link
+        path = batch.path(node)
+        if batch.stays_on_device(node):  # CPU and GPU share one memory: nothing crosses a link
             unrouted -= size
         elif path:
             unrouted -= size
             for link, forward in _crossed(path, node, batch.direction, batch.device):
-                wire = round(float(link.wire_bytes(batch.sizes, flow_of(batch)).sum()))
+                wire = round(float(link.wire_bytes(batch.sizes, batch.flow).sum()))
                 new = (len(batch.rows), *((size, 0, wire, 0) if forward else (0, size, 0, wire)))
                 held = counts.get(number_of[id(link)], [0] * len(new))
                 counts[number_of[id(link)]] = [a + b for a, b in zip(held, new, strict=True)]
