@@ -76,35 +76,26 @@ def bus_factor(kind: str, ranks: int) -> float:
 
 
 def options(fabric: Fabric, kind: str) -> list[Option]:
-    """What NCCL may run for a collective of this kind."""
+    """What NCCL may run for a collective of this kind; LL128 is on over NVLink from Volta on."""
     if kind in ("all_to_all", "send_receive"):
         return _sends(fabric, kind)
-    choices = [_ring(fabric, kind, p) for p in _protocols(fabric)]
+    protocols = (0, 1, 2) if fabric.local == "nvlink" and fabric.capability >= 7 else (0, 2)
+    choices = [_ring(fabric, kind, p) for p in protocols]
     if kind == "all_reduce":
-        choices += [_tree(fabric, p) for p in _protocols(fabric)]
+        choices += [_tree(fabric, p) for p in protocols]
     if fabric.nvls and kind not in ("broadcast", "reduce"):
         choices.append(_nvls(fabric, kind))
     return choices
 
 
-def _protocols(fabric: Fabric) -> list[int]:
-    """LL128 is on over NVLink from Volta on."""
-    return [0, 1, 2] if fabric.local == "nvlink" and fabric.capability >= 7 else [0, 2]
-
-
-def _hosts(fabric: Fabric) -> int:
-    """The column of NCCL's tables."""
-    return min(fabric.hosts, 3) - 1
-
-
-def _most_ll(fabric: Fabric) -> float:
-    row = fabric.generation if fabric.hosts == 1 else int(fabric.processor == "amd")
-    return float(nccl()["most"]["ll"][row][_hosts(fabric)] * 1e9)
-
-
 def _most(fabric: Fabric, what: str) -> float:
-    """Of all channels together."""
-    return float(nccl()["most"][what][fabric.generation][_hosts(fabric)] * 1e9 * fabric.channels)
+    """NCCL's limit of a row of its tables, bytes a second: of all channels together, but `ll` of each alone."""
+    rows, column = nccl()["most"][what], min(fabric.hosts, 3) - 1
+    if what == "ll":
+        return float(
+            rows[fabric.generation if fabric.hosts == 1 else fabric.processor == "amd"][column] * 1e9
+        )
+    return float(rows[fabric.generation][column] * 1e9 * fabric.channels)
 
 
 def _hops(fabric: Fabric, algorithm: str, protocol: int) -> tuple[float, float]:
@@ -140,7 +131,7 @@ def _ring(fabric: Fabric, kind: str, protocol: int) -> Option:
     lines = []
     for bus in (fabric.searched, fabric.wires):
         rate = bus * nccl()["share"]["ring"][protocol]
-        rate = min(rate, (_most_ll(fabric), _most(fabric, "ring_ll128"), rate)[protocol])
+        rate = min(rate, (_most(fabric, "ll"), _most(fabric, "ring_ll128"), rate)[protocol])
         lines.append(Line(latency, steps / (n * rate)))
     chosen, taken = lines
     if protocol == 2 and _timed(fabric):
@@ -183,7 +174,7 @@ def _tree(fabric: Fabric, protocol: int) -> Option:
     for bus in (fabric.searched, fabric.wires):
         rate = min(bus * figures["tree"], _most(fabric, "tree"))
         if protocol == 0:
-            rate = min(rate * figures["tree_ll"], _most_ll(fabric))
+            rate = min(rate * figures["tree_ll"], _most(fabric, "ll"))
         elif protocol == 1:
             share = figures["tree_ll128" if fabric.hosts == 1 else "tree_ll128_hosts"]
             rate = min(rate * share, _most(fabric, "tree_ll128"))

@@ -188,7 +188,11 @@ class _Links:
         """PCIe and processors in between: each link carries the hops of the ring that cross it, a direction each."""
         self.nvlink = False
         hops = list(pairwise([*names, names[0]]))
-        routes = [_entered(a, self.node.route(a, b).links) for a, b in hops]
+        # Each link of a route with the end at which data enters it.
+        routes = [
+            [(link, link.between[not forward]) for link, forward in self.node.route(a, b).crossed(a)]
+            for a, b in hops
+        ]
         rates = {id(link): self.rate(link) for route in routes for link, _ in route}
         flows = Counter((id(link), end) for route in routes for link, end in route)
         crossing = any(isinstance(self.node.component(end), Cpu) for route in routes for _, end in route)
@@ -204,15 +208,6 @@ class _Links:
             memory = sum(rate for rate in held if rate)
             self.ring = min(self.ring, memory / (2 * len(names)))
             self.fan_out, self.pair = min(self.fan_out, self.ring), min(self.pair, memory / 2)
-
-
-def _entered(start: str, links: tuple[Link, ...]) -> list[tuple[Link, str]]:
-    """Each link of a route with the end at which data enters it."""
-    entries, here = [], start
-    for link in links:
-        entries.append((link, here))
-        here = next(end for end in link.between if end != here)
-    return entries
 
 
 def _network(node: Node, local: int) -> tuple[float, bool]:

@@ -109,17 +109,13 @@ def _by_shares(batch: Batch, rest: FloatArray, old: Node, new: Node) -> FloatArr
         copying = copies.copying_seconds_per_byte(sizes, rest, link / sizes)
         return copies.staged_seconds(sizes, moved / sizes, copying * copies.copy_ratio(sizes, old, new))
     in_place = copies.is_staged(batch, old) and not batch.stays_on_device(new)
-    host = np.zeros_like(rest) if in_place else rest - link
-    return moved + host * _memory_ratio(old, new)
-
-
-def _memory_ratio(old: Node, new: Node) -> float:
-    """How much longer the new node's host memory takes over a byte; 1 where either data sheet is silent."""
-    rates = [
+    # By how much longer the new node's host memory takes over a byte; alike where either data sheet is silent.
+    before, after = (
         next((c.bandwidth_bytes_per_s for c in node.components if isinstance(c, Memory)), None)
         for node in (old, new)
-    ]
-    return rates[0] / rates[1] if rates[0] is not None and rates[1] is not None else 1.0
+    )
+    host = np.zeros_like(rest) if in_place else rest - link
+    return moved + host * (before / after if before is not None and after is not None else 1.0)
 
 
 def _curves(

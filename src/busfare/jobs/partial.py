@@ -4,7 +4,7 @@ the best rates of the links that its copies crossed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -14,8 +14,7 @@ from busfare.cost.batches import batches
 from busfare.errors import InputError
 from busfare.jobs.parts import LEAST_RANKS, MOST_OPERATIONS
 from busfare.jobs.ranks import TraceRank, packed, place_of, ranks_of, rows_of
-from busfare.nodes import Link, MemoryLink, Node
-from busfare.nodes import Path as NodePath
+from busfare.nodes import MemoryLink, Node
 from busfare.trace import Omission, Trace
 from busfare.trace import totals as account
 
@@ -236,7 +235,8 @@ def link_traffic(operations: pl.DataFrame, node: Node | None) -> tuple[list[Link
             unrouted -= size
         elif path:
             unrouted -= size
-            for link, forward in _crossed(path, node, batch.direction, batch.device):
+            start = path.memory if batch.direction == "h2d" and path.memory else node.gpu(batch.device)
+            for link, forward in path.crossed(start.name):
                 wire = round(float(link.wire_bytes(batch.sizes, batch.flow).sum()))
                 new = (len(batch.rows), *((size, 0, wire, 0) if forward else (0, size, 0, wire)))
                 held = counts.get(number_of[id(link)], [0] * len(new))
@@ -247,13 +247,3 @@ def link_traffic(operations: pl.DataFrame, node: Node | None) -> tuple[list[Link
         rate = None if isinstance(link, MemoryLink) else link.line_rate
         traffic.append(LinkTraffic((node.name, number), link.between, link.label, rate, *crossed))
     return traffic, unrouted
-
-
-def _crossed(path: NodePath, node: Node, direction: str, device: int) -> Iterable[tuple[Link, bool]]:
-    """The links in the order in which the data crosses them, and whether each is crossed from first to second."""
-    # A host path starts at the memory, a path between GPUs at the first of them.
-    here = path.memory.name if direction == "h2d" and path.memory else node.gpu(device).name
-    for link in path.links[::-1] if direction == "d2h" else path.links:
-        forward = link.between[0] == here
-        here = link.between[1] if forward else link.between[0]
-        yield link, forward
