@@ -16,7 +16,7 @@ import polars as pl
 
 from busfare.cost import batches, copies
 from busfare.cost.batches import Batch, Seconds
-from busfare.cost.ranges import LONG_COPY_BYTES, is_wide, ranged, rung_of, seconds_between
+from busfare.cost.ranges import LONG_COPY_BYTES, RUNGS, is_wide, ranged, seconds_between
 from busfare.errors import InputError
 from busfare.nodes import Cpu, Curve, FloatArray, Memory, Node
 from busfare.nodes.contention import published
@@ -371,7 +371,7 @@ def price(
         if math.isfinite(seconds):
             rate = bytes_ / seconds if seconds > 0 else None
             low, high = (float(factor[0]) * seconds for factor in ranged(operations, name, node))
-            rung = "datasheet" if unmeasured and name == "loggp" else rung_of(name)
+            rung = "datasheet" if unmeasured and name == "loggp" else RUNGS.get(name)
             ranges = seconds_between(low, high, rung)
             prices.append({"model": name, "seconds": seconds, **ranges, "bytes_per_second": rate})
     return prices

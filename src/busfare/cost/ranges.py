@@ -85,11 +85,6 @@ def row_of(what: str, model: str, figures: str, bytes_: float) -> Row | None:
     return Row(what, model, figures, size if what in BY_SIZE and model == "datasheet" else "")
 
 
-def rung_of(model: str) -> str | None:
-    """The rung of a model's prices; None for a model of others."""
-    return RUNGS.get(model)
-
-
 def figures_of(*nodes: Node | None, memory: str = "pinned") -> str:
     """What the figures of `nodes` are for a memory kind: `probed`, there or on a machine of the kind, or `datasheet` where
     one of them was not probed: nobody knows how far the figures that others measured with other tools carry.

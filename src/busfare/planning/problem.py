@@ -17,7 +17,7 @@ from busfare.nodes import Curve
 from busfare.planning.machine import Basis, Machine
 from busfare.planning.offload.schedule import Layers
 from busfare.timeline import timeline
-from busfare.timeline.layers import StreamedLayers, streamed_layers
+from busfare.timeline.layers import streamed_layers
 from busfare.trace import Trace
 from busfare.trace.columns import matches
 
@@ -269,6 +269,9 @@ def layers_from_trace(trace: Trace) -> tuple[Layers, RecordedLayers]:
     same &= np.abs(values["compute_ns"] - middle["compute_ns"]) <= ALIKE * middle["compute_ns"]
     back = middle["back_bytes"]
     seconds, size = streamed.left_out()
+    copied = streamed.timeline.operations.filter(pl.Series(streamed.copies))
+    kind = pl.col("source_memory").cast(pl.String).fill_null("unknown")
+    by_memory = copied.group_by(kind).agg(pl.col("bytes").sum()).sort("bytes", descending=True)
     layers = Layers(
         tuple(middle["bytes"].tolist()),
         tuple((middle["compute_ns"] * NS).tolist()),
@@ -278,17 +281,9 @@ def layers_from_trace(trace: Trace) -> tuple[Layers, RecordedLayers]:
         identified_by=streamed.evidence,
         passes=len(values["bytes"]),
         resident=tuple(np.flatnonzero(middle["bytes"] == 0).tolist()),
-        memory=_by_memory(streamed),
+        memory=dict(by_memory.iter_rows()),
         confidence=float(same.mean()),
         left_out_seconds=seconds,
         left_out_bytes=size,
         notes=tuple(streamed.notes),
     )
-
-
-def _by_memory(streamed: StreamedLayers) -> dict[str, int]:
-    """Bytes of the layers' copies by kind of memory that they are from, most first."""
-    copied = streamed.timeline.operations.filter(pl.Series(streamed.copies))
-    kind = pl.col("source_memory").cast(pl.String).fill_null("unknown")
-    sums = copied.group_by(kind).agg(pl.col("bytes").sum()).sort("bytes", descending=True)
-    return {str(name): int(size) for name, size in sums.iter_rows()}

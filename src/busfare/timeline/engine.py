@@ -197,14 +197,9 @@ def set_by(shares: Sequence[PathPart]) -> str:
     return "gpu" if of_gpus >= 0.5 else "host"
 
 
-def unexplained_seconds(shares: Sequence[PathPart]) -> float:
-    """How much of a run nothing in its trace explains, from `critical_path_shares`."""
-    return sum(part.seconds for part in shares if part.part == UNEXPLAINED)
-
-
-def startup_seconds(shares: Sequence[PathPart]) -> float:
-    """How much of a run is start-up, from `critical_path_shares`."""
-    return sum(part.seconds for part in shares if part.part == START_UP)
+def part_seconds(shares: Sequence[PathPart], part: str) -> float:
+    """How much of a run is of a part, as UNEXPLAINED (nothing in its trace explains it) or START_UP."""
+    return sum(path_part.seconds for path_part in shares if path_part.part == part)
 
 
 def _unexplained_in_calls(timeline: Timeline, steps: NDArray[np.uint8], rows: Nodes, lengths: Times) -> Times:

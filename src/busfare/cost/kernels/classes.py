@@ -76,25 +76,17 @@ def type_of(name: str) -> str | None:
     return _first("pipeline", name[:MOST_CHARACTERS])
 
 
-@cache
-def _spelled() -> dict[str, tuple[str, int]]:
-    """The numbers that a word is for, and their bytes."""
-    return {
-        word: (kind, row["bytes"]) for kind, row in _table()["numbers"].items() for word in row["spelled"]
-    }
-
-
 def type_named(word: str, kind: str) -> tuple[str, int] | None:
     """The pipeline and the bytes of an element for numbers that a trace, or people, call `word` in a kernel of class
     `kind`; None where nobody does. Products of matrices in fp16 and below run on tensor pipelines.
     """
-    spelled = _spelled().get(word.strip().lower())
-    if spelled is None:
+    word = word.strip().lower()
+    numbers = _table()["numbers"]
+    plain = next((name for name, row in numbers.items() if word in row["spelled"]), None)
+    if plain is None:
         return None
-    plain, width = spelled
-    matrix = kind in ("gemm", "convolution", "attention")
-    on_tensor = matrix and plain not in ("fp32", "fp64")
-    return (f"{plain}_tensor" if on_tensor or plain == "tf32" else plain), width
+    on_tensor = kind in ("gemm", "convolution", "attention") and plain not in ("fp32", "fp64")
+    return (f"{plain}_tensor" if on_tensor or plain == "tf32" else plain), numbers[plain]["bytes"]
 
 
 class Work(NamedTuple):
