@@ -122,9 +122,8 @@ def _ring(fabric: Fabric, kind: str, protocol: int) -> Option:
     else:
         far = 0 if hosts == 1 else (2 if kind == "all_reduce" else 1) * (hosts - 1)
         # Rings between nodes start every step through the network's proxy.
-        posted = (
-            0.0 if hosts == 1 else (2e-6 if fabric.processor == "amd" else 1e-6) * (3 if protocol == 2 else 1)
-        )
+        posting = 2e-6 if fabric.processor == "amd" else 1e-6
+        posted = 0.0 if hosts == 1 else posting * (3 if protocol == 2 else 1)
         latency += (steps - far) * max(within, posted) + far * between
     if hosts > 1 and kind == "all_reduce" and protocol == 2:
         latency *= 1.9 if fabric.capability < 8 else 1.4  # NCCL's plateau of rings between nodes
@@ -137,9 +136,8 @@ def _ring(fabric: Fabric, kind: str, protocol: int) -> Option:
     if protocol == 2 and _timed(fabric):
         return Option("ring", "Simple", chosen, _simple_ring(fabric, kind, steps))
     slower = 1 + FURTHER_STEPS[fabric.timed_as] / steps if kind == "all_reduce" else 1.0
-    return Option(
-        "ring", PROTOCOLS[protocol], chosen, Line(_started(fabric, latency, protocol), taken.gap * slower)
-    )
+    taken = Line(_started(fabric, latency, protocol), taken.gap * slower)
+    return Option("ring", PROTOCOLS[protocol], chosen, taken)
 
 
 def _timed(fabric: Fabric) -> bool:
@@ -277,9 +275,7 @@ def _modelled(listed: Sequence[Option], sizes: FloatArray) -> tuple[FloatArray, 
     for place, option in enumerate(listed):
         share: FloatArray | float = 1.0
         if option.correction is not None:
-            share = np.where(
-                octave < 0, 1.0, option.correction[np.clip(octave, 0, len(option.correction) - 1)]
-            )
+            share = np.where(octave < 0, 1.0, option.correction.take(octave, mode="clip"))
         reckoned = option.chosen.seconds(sizes, share)
         better = (reckoned < least) & (sizes <= option.most_bytes)
         taken = option.taken.seconds(sizes, share)

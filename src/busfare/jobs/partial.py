@@ -119,9 +119,8 @@ def partial_of(
     communicates are bounds, since some of the job are replayed together later.
     """
     communicating, named = rows_of(trace), node
-    later = (
-        of_many and not communicating.is_empty() and trace.operations.height <= MOST_OPERATIONS // LEAST_RANKS
-    )
+    small = trace.operations.height <= MOST_OPERATIONS // LEAST_RANKS
+    later = of_many and small and not communicating.is_empty()
     node, findings = advise(trace, node, not later) if advise else (node, [])
     totals = account.totals(trace)
     traffic, unrouted = link_traffic(trace.operations, node)

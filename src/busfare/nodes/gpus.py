@@ -320,9 +320,8 @@ def node_of_gpu(gpu: Gpu, generation: int | None = None, lanes: int | None = Non
     figures = {key: getattr(gpu, key) for key in _OF_COMPONENT} | {"flops_per_s": gpu.peaks.get("fp32")}
     figures = {key: value for key, value in figures.items() if value is not None}
     source_of = {key: gpu.sources["peaks" if key == "flops_per_s" else key] for key in figures}
-    sources = _file().sources | {
-        "recorded": Source("measured", "the GPU and its link as recorded in the trace")
-    }
+    recorded = Source("measured", "the GPU and its link as recorded in the trace")
+    sources = _file().sources | {"recorded": recorded}
     used = {*source_of.values(), link_source}
     memory = Memory(
         name="memory0",

@@ -288,9 +288,8 @@ def unrecorded(
     """
     before = length(runs)
     by_host = [staged(run.operations) for run in runs]
-    staging = max(
-        int(run.columns["operation_duration"][rows].sum()) for run, rows in zip(runs, by_host, strict=True)
-    )
+    pairs = zip(runs, by_host, strict=True)
+    staging = max(int(run.columns["operation_duration"][rows].sum()) for run, rows in pairs)
     stages = staging >= STAGING_SHARE * before
     if not any(run.calls.height for run in runs) or (before <= target_ns and not stages):
         return Unrecorded(list(runs), 0, before)

@@ -25,10 +25,8 @@ Mask = NDArray[np.bool_]
 Times = NDArray[np.int64]
 #: Types that the core takes, by the column's name behind its table; all others are int64: times in ns, and places.
 COLUMN_TYPES: dict[str, Any] = {
-    **dict.fromkeys(
-        ["thread", "after", "wait_key", "act_stream", "act_event", "awaits", "members"], np.int32
-    ),
-    **dict.fromkeys(["call", "stream", "engine", "takes", "links"], np.int32),
+    **dict.fromkeys(["thread", "after", "wait_key", "act_stream", "act_event", "awaits"], np.int32),
+    **dict.fromkeys(["call", "stream", "engine", "takes", "links", "members"], np.int32),
     **dict.fromkeys(["device", "context", "slots", "opposite"], np.int32),
     **dict.fromkeys(["wait", "act", "launched", "unordered", "kind"], np.uint8),
     **dict.fromkeys(["bytes_per_s", "both", "weight", "link_cost", "demand"], np.float64),

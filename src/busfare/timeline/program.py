@@ -128,9 +128,8 @@ def share_with_mapped(share: Any, copying: Any, writing: Any, kernel: Any) -> An
     first LULL_S of each kernel's data, as far as the copies' time beyond it has emptied them.
     """
     lull = np.clip((copying - writing * share) / (2 - share), 0.0, LULL_S)
-    return 1.0 - (1.0 - share) * np.maximum(writing - lull, 0.0) / np.maximum(
-        np.maximum(writing, kernel), 1e-30
-    )
+    whole = np.maximum(np.maximum(writing, kernel), 1e-30)
+    return 1.0 - (1.0 - share) * np.maximum(writing - lull, 0.0) / whole
 
 
 class Program:
@@ -233,10 +232,8 @@ class Program:
             crossed = len(order) == 1 or (place > 1 if o.kind == "h2d" else place < len(order) - 1)
             contending = [kind for kind in curves if o.curve and ((duplex and crossed) or kind == o.kind)]
             behind = before.get(o.stream) == o.kind
-            counts = [1 if behind else len(streams[kind]) for kind in contending]
-            gaps.append(
-                sum(float(curves[kind].issue_interval(n)) for kind, n in zip(contending, counts, strict=True))
-            )
+            counts = {kind: 1 if behind else len(streams[kind]) for kind in contending}
+            gaps.append(sum(float(curves[kind].issue_interval(count)) for kind, count in counts.items()))
             before[o.stream] = o.kind
         return gaps
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 #: Classes whose kernels read and write each byte about once: the memory, or a cache, bounds them.
 MEMORY = frozenset(
-    {"elementwise", "reduction", "softmax", "norm", "copy", "pooling", "optimizer", "activation"}
+    ["elementwise", "reduction", "softmax", "norm", "copy", "pooling", "optimizer", "activation"]
 )
 CLASSES = (
     "gemm", "convolution", "attention", "fft", *sorted(MEMORY), "gather", "sort", "random", "communication", "other",
@@ -124,9 +124,8 @@ def work_of(kind: str, operator: str | None, shapes: str | None, types: str | No
         return Work(bytes=float(width * (sum(elements) + written)), pipeline=pipeline, element_bytes=width)
     if kind == "gather" and name == "embedding" and len(sizes) > 1 and len(sizes[0]) == 2:
         # Rows of the table that are read and written; what says which are small beside them.
-        return Work(
-            bytes=2.0 * width * sizes[0][1] * math.prod(sizes[1]), pipeline=pipeline, element_bytes=width
-        )
+        moved = 2.0 * width * sizes[0][1] * math.prod(sizes[1])
+        return Work(bytes=moved, pipeline=pipeline, element_bytes=width)
     return Work(pipeline=pipeline, element_bytes=width)
 
 

@@ -190,11 +190,9 @@ class Network:
 
     def ends(self, tokens: float) -> tuple[Layers, Layers, Layers]:
         """The layers of a pass with the least, the predicted and the most seconds of each on the GPU."""
-        times = self.computed(tokens)
-        low, middle, high = (
-            self.layers(tokens, end.tolist()) for end in (times.low, times.seconds, times.high)
-        )
-        return low, middle, high
+        seconds, low, high, _ = self.computed(tokens)
+        least, middle, most = (self.layers(tokens, end.tolist()) for end in (low, seconds, high))
+        return least, middle, most
 
     @cached_property
     def computed(self) -> Callable[[float], LayerSeconds]:

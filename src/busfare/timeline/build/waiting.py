@@ -50,10 +50,8 @@ def acts(trace: Trace, host: HostCalls, work: DeviceWork) -> Acts:
     events = _with_first(trace.events.with_row_index("event_row"), made_by, ["process", "correlation"])
     events = _with_first(events.drop_nulls("call"), streams, ["process", "context", "stream"])
     events = events.sort("call", "event_row")
-    records = events.filter(pl.col("kind") == "record").with_columns(
-        number=pl.int_range(pl.len(), dtype=pl.Int32)
-    )
-    waiting = _records_waited_for(events.filter(pl.col("kind") == "wait"), records)
+    records = events.filter(kind="record").with_columns(number=pl.int_range(pl.len(), dtype=pl.Int32))
+    waiting = _records_waited_for(events.filter(kind="wait"), records)
     count = host.calls.height
     kind = np.zeros(count, np.uint8)
     stream, event = np.full((2, count), -1, np.int32)
