@@ -143,6 +143,13 @@ class Curve(Pieces, frozen=True, kw_only=True, forbid_unknown_fields=True):
         low, high = (np.take_along_axis(curves, at[np.newaxis], 0)[0] for at in (above - 1, above))
         return np.asarray(low + share * (high - low))
 
+    @classmethod
+    def line(cls, direction: Direction, memory: MemoryKind, latency_s: float, gap_s: float) -> Curve:
+        """One piece, seconds and seconds per byte."""
+        return cls(
+            direction=direction, memory=memory, latency_overhead_s=(latency_s,), gap_per_byte_s=(gap_s,)
+        )
+
     def started(self) -> Curve:
         """The same with the copy engine's own start as L+o where only long copies were measured."""
         if not self.only_long:

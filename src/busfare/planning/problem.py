@@ -142,9 +142,7 @@ class Staged:
         """Seconds by size of a copy that starts as the node's `copy` does, or as the shortest, and goes on as these did."""
         start = min(copy.latency_overhead_s[0], self.shortest)
         gap = max(self.seconds - self.copies * start, LEAST_SECONDS) / self.bytes
-        return Curve(
-            direction=copy.direction, memory="pageable", latency_overhead_s=(start,), gap_per_byte_s=(gap,)
-        )
+        return Curve.line(copy.direction, "pageable", start, gap)
 
 
 def as_recorded(machine: Machine, recorded: Recorded) -> Machine:
@@ -204,14 +202,12 @@ def recorded_problem(trace: Trace, pattern: str) -> Recorded:
     matched = FromTrace(tuple(sorted(names)), launches, streams, into.height, out.height, span * 1e-9)
     staged, seconds = {}, (pl.col("end_ns") - pl.col("start_ns")) * 1e-9
     for direction, side, copies in (("h2d", "source_memory", into), ("d2h", "destination_memory", out)):
-        pageable = copies.filter(pl.col(side) == "pageable").select(
-            pl.col("bytes").cast(pl.Float64), seconds=seconds
-        )
+        pageable = copies.filter(pl.col(side) == "pageable")
+        pageable = pageable.select(pl.col("bytes").cast(pl.Float64), seconds=seconds)
         size, taken = pageable.filter((pl.col("bytes") > 0) & (pl.col("seconds") > 0))
         if len(size):
-            staged[direction] = Staged(
-                len(size), *map(float, (size.sum(), taken.sum(), taken.to_numpy().min()))
-            )
+            figures = size.sum(), taken.sum(), taken.to_numpy().min()
+            staged[direction] = Staged(len(size), *map(float, figures))
     return Recorded(problem, matched, staged)
 
 

@@ -219,9 +219,8 @@ class Program:
         direction, but for the first two chunks in, which go before any copy out, and the last one out.
         """
         curves = {o.kind: o.curve for o in self._operations if o.curve}
-        streams = {
-            kind: list(dict.fromkeys(o.stream for o in self._operations if o.kind == kind)) for kind in curves
-        }
+        used = list(dict.fromkeys((o.kind, o.stream) for o in self._operations))
+        streams = {kind: [stream for of, stream in used if of == kind] for kind in curves}
         duplex = len(curves) == 2 and len(set().union(*streams.values())) > 1
         before: dict[int, str] = {}
         gaps = []
