@@ -117,8 +117,8 @@ def _loses(
     alike = ["part", "name", "blocks"]
     usual = pl.col("ns").filter(alone & pl.col("kernel")).median().over(alike)
     every = every.with_columns(more=pl.when(crowded).then(pl.col("ns") - usual))
-    beside = pl.col("beside").filter(pl.col("more").is_not_null())
-    seen = pl.col("more").sum().over(alike) / beside.sum().over(alike)
+    crowded_ns = pl.col("beside").filter(pl.col("more").is_not_null())
+    seen = pl.col("more").sum().over(alike) / crowded_ns.sum().over(alike)
     taken = pl.col("blocks").filter(pl.col("carries")).median().over("part")
     room = (pl.col("multiprocessors") - taken).clip(lower_bound=1)
     waves = (pl.col("blocks") / pl.col("multiprocessors")).ceil() / (pl.col("blocks") / room).ceil()

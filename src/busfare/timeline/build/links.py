@@ -100,8 +100,8 @@ def shared_links(operations: pl.DataFrame, node: Node) -> SharedLinks | None:
         for lane, count in takers.items()
         if count > 1 and not isinstance(node.links[lane.link], MemoryLink)
     }
-    both_ways = [lane for lane in takers if lane.opposite in takers]
-    carries |= {lane: gpu_link for lane in both_ways if (gpu_link := _gpu_link(node, lane))}
+    duplex_lanes = [lane for lane in takers if lane.opposite in takers]
+    carries |= {lane: gpu_link for lane in duplex_lanes if (gpu_link := _gpu_link(node, lane))}
     carries |= _memories(node, keys, walked)
     kept = sorted(carries)
     if not kept:
