@@ -55,15 +55,14 @@ class Batch:
 
     def path(self, node: Node) -> Path | None:
         """The path of a host or peer copy; None where the copy stays inside one memory or the node has no such path."""
+        of_host = self.direction in ("h2d", "d2h")
+        if not of_host and (self.direction != "p2p" or self.peer < 0):
+            return None
         try:
-            if self.direction in ("h2d", "d2h"):
-                return node.host_path(self.device)
-            path = (
-                node.peer_path(self.device, self.peer) if self.direction == "p2p" and self.peer >= 0 else None
-            )
+            path = node.host_path(self.device) if of_host else node.peer_path(self.device, self.peer)
         except InputError:
             return None
-        return path if path and path.links else None
+        return path if path.links else None
 
     def stays_on_device(self, node: Node) -> bool:
         """Whether the bytes never leave the GPU's memory: copies in place, sets, and host copies where memory is one."""

@@ -86,10 +86,9 @@ class Latency(NamedTuple):
     def of(self, batch: Batch) -> float:
         """L+o of one copy of the batch, else of the kind that stands in for its, else the default."""
         direction, memory = _path(batch)
-        for kind in (memory, _STAND_IN.get(memory, "pinned")):
-            if (direction, kind) in self.seconds:
-                return self.seconds[direction, kind]
-        return DEFAULT_LATENCY_S.get(direction, DEFAULT_LATENCY_S["h2d"])
+        usual = DEFAULT_LATENCY_S.get(direction, DEFAULT_LATENCY_S["h2d"])
+        stand_in = self.seconds.get((direction, _STAND_IN.get(memory, "pinned")), usual)
+        return self.seconds.get((direction, memory), stand_in)
 
 
 def _path(batch: Batch) -> tuple[str, str]:

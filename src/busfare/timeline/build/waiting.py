@@ -81,11 +81,7 @@ def _pairs(calls: pl.DataFrame, operations: pl.DataFrame) -> Columns:
     (`recorded`, `waiting`); shape (pairs,) each. Empty where nothing waits so.
     """
     names = Names.of_calls(calls)
-    texts = pl.Series(names.texts, dtype=pl.String)
-    records, awaiting = (
-        texts.str.contains(pattern).fill_null(False).to_numpy()[names.of]
-        for pattern in (EVENT_RECORD, STREAM_WAIT_EVENT)
-    )
+    records, awaiting = names.matching(EVENT_RECORD), names.matching(STREAM_WAIT_EVENT)
     launched = np.flatnonzero(operations["launched"].to_numpy())
     if not (records.any() and awaiting.any() and len(launched)):
         return {}
