@@ -323,10 +323,15 @@ def _residuals(aligned: Clocks, clock: Rows, joint: Rows, end: Rows, by: NDArray
 def _medians(values: Numbers, groups: Rows, count: int) -> Numbers:
     """The median of each group, not a number of none; shape (count,). Values that are no numbers do not count."""
     usable = np.isfinite(values)
-    rows = pl.DataFrame({"group": groups[usable], "value": np.asarray(values[usable], np.float64)})
-    of_groups = rows.group_by("group").agg(pl.col("value").median())
+    values, groups = values[usable], groups[usable]
+    order = np.lexsort((values, groups))
+    sizes = np.bincount(groups, minlength=count)
+    begins = np.cumsum(sizes) - sizes
     medians = np.full(count, np.nan)
-    medians[of_groups["group"].to_numpy()] = of_groups["value"].to_numpy()
+    some = sizes > 0
+    ordered = values[order]
+    low, high = begins[some] + (sizes[some] - 1) // 2, begins[some] + sizes[some] // 2
+    medians[some] = (ordered[low] + ordered[high]) / 2
     return medians
 
 
