@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from busfare import advise, cost
 from busfare.advise import Finding, amounts
 from busfare.cost.models import copy_operations
-from busfare.cost.ranges import FILE, figures_of, gain_range, range_of, ranged, rung_of
+from busfare.cost.ranges import FILE, RUNGS, figures_of, gain_range, range_of, ranged
 from busfare.nodes import catalogue_names, load_node
 from busfare.statements import Statement
 from validation.stored import probed_node
@@ -76,7 +76,7 @@ def test_figures_are_probed_there_or_on_a_machine_of_the_kind_or_data_sheets() -
 def test_a_price_lies_in_its_range(name: str, direction: str, memory: str, size: int) -> None:
     for row in cost.price(load_node(name), direction, memory, size):
         long_only = row["model"] == "loggp" and name in ("gt-740", "c2050") and size < 4 << 20
-        assert row["rung"] == ("datasheet" if long_only else rung_of(row["model"]))
+        assert row["rung"] == ("datasheet" if long_only else RUNGS[row["model"]])
         if row["low_seconds"] is None:
             assert row["reason"]
         else:

@@ -41,7 +41,6 @@ def test_detail_lies_on_the_line_between_the_streams_that_were_measured() -> Non
     )
     for copies in (1, 2, 6, 10, 50):
         assert curve.together(copies, SIZES) == pytest.approx(copies * (3e-6 + 2e-11 * SIZES))
-    assert curve.issue_interval(6, SIZES) == pytest.approx([3e-6, 3e-6])
 
 
 def test_a_slower_link_has_longer_bytes_and_the_same_starts() -> None:

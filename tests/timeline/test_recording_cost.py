@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from busfare.timeline import Played, critical_path_shares, play, timeline, unexplained_seconds
+from busfare.timeline import UNEXPLAINED, Played, critical_path_shares, part_seconds, play, timeline
 from busfare.timeline.engine import LEAST_RECORDING_NS, MOST_NS, MOST_RECORDING_NS, MOST_SLOWDOWN, unrecorded
 from busfare.trace import Trace, read
 from tests.published import published
@@ -152,7 +152,7 @@ def test_recordings_replay_as_they_were_and_little_of_them_stays_unexplained(pat
     assert int(shifts.max()) <= 1000
     shares = critical_path_shares(run)
     assert sum(part.seconds for part in shares) == pytest.approx(played.makespan_seconds)
-    assert unexplained_seconds(shares) <= 0.01 * run.recorded_ns * 1e-9
+    assert part_seconds(shares, UNEXPLAINED) <= 0.01 * run.recorded_ns * 1e-9
 
 
 @pytest.mark.conformance

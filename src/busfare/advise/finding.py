@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from busfare import cost
 from busfare.advise.amounts import Ranged, several, size, time
-from busfare.cost.models import Seconds, as_copies_of
+from busfare.cost.models import as_copies_of
 from busfare.cost.ranges import gain_between, seconds_between
-from busfare.nodes import Node
+from busfare.nodes import FloatArray, Node
 from busfare.questions import WhatIf
 from busfare.statements import Statement, Words, sentences
 from busfare.trace import Trace
@@ -118,7 +118,7 @@ class Chosen:
             return self.seconds()
         return self.trace.lanes.uncovered_ns(self.rows, pl.lit(False)) * NS
 
-    def repriced(self, node: Node, memory: str | None = None) -> Seconds:
+    def repriced(self, node: Node, memory: str | None = None) -> FloatArray:
         """Seconds that each of these copies would take by the data sheet of `node`, with host memory of kind `memory`.
 
         What it took where the node has no price. Shape (rows,). Copies that cost alike are priced once.
@@ -141,7 +141,7 @@ class Chosen:
         prices = _prices(whole, node, memory)
         return float(np.where(np.isnan(prices), took, prices).max(initial=0.0))
 
-    def saved(self, seconds: Seconds | None) -> float:
+    def saved(self, seconds: FloatArray | None) -> float:
         """At most what the run saves when these copies take `seconds` each (none: nothing at all): of each moment once,
         however many of them run in it, and only of those in which no kernel computes.
         """
@@ -157,7 +157,7 @@ class Chosen:
         return self.trace.operations.select(names)[self.rows if places is None else self.rows[places]]
 
 
-def _prices(copies: pl.DataFrame, node: Node, memory: str | None) -> Seconds:
+def _prices(copies: pl.DataFrame, node: Node, memory: str | None) -> FloatArray:
     """Seconds by the data sheet of `node`, with host memory of kind `memory`; NaN where it has none. Shape (rows,)."""
     if memory is not None:
         copies = as_copies_of(copies, memory)

@@ -23,7 +23,7 @@ from busfare.cost import model_names
 from busfare.cost.kernels.classes import CLASSES
 from busfare.cost.kernels.move import BOUNDS
 from busfare.cost.kernels.price import SIDES, KernelPrices, price_kernels
-from busfare.cost.ranges import rung_of
+from busfare.cost.ranges import RUNGS
 from busfare.errors import InputError
 from busfare.nodes import Node
 from busfare.trace import Trace
@@ -122,7 +122,7 @@ def compare(trace: Trace, actual: Trace, recorded_on: Node, to: Node, model: str
         count=compared.height,
         unmatched=unmatched,
         unpriced=matched.height - compared.height,
-        by_path=by_path(PathCompared, compared, rung_of(model), finite_error, inside),
+        by_path=by_path(PathCompared, compared, RUNGS.get(model), finite_error, inside),
     )
 
 

@@ -20,7 +20,6 @@ from busfare.planning.offload.kv import (
     LAYOUTS,
     Blocks,
     Host,
-    Layout,
     Prefill,
     fetch,
     host_of,
@@ -29,6 +28,7 @@ from busfare.planning.offload.kv import (
 )
 from busfare.planning.offload.network import Network
 from busfare.planning.offload.shapes import Model, kv_bytes_per_token, number_type, read_model, weight_bytes
+from busfare.questions import KvLayout as Layout
 from busfare.statements import Words, statement
 
 __all__ = ["KvLayout", "PlanKvResult", "answer_kv"]

@@ -18,7 +18,7 @@ from busfare.cost.kernels.classes import CLASSES
 from busfare.cost.kernels.move import BOUNDS
 from busfare.cost.kernels.price import NOT_VALIDATED, KernelPrices
 from busfare.cost.models import how_staged
-from busfare.cost.ranges import NO_HELD_OUT_DATA, figures_of, range_of, ranged, rung_of, seconds_between
+from busfare.cost.ranges import NO_HELD_OUT_DATA, RUNGS, figures_of, range_of, ranged, seconds_between
 from busfare.errors import InputError
 from busfare.nodes import Node
 from busfare.questions import HostRule, KernelRule
@@ -202,7 +202,7 @@ def project(
         rests_on += applied.rests_on if change in rules else []
     after = play(changed)
     prices = _prices(before.timeline, setting, to)
-    rung = rung_of(model)
+    rung = RUNGS.get(model)
     if (
         prices and prices.rung == NOT_VALIDATED
     ):  # nothing of one maker's GPUs tells that copies keep their times

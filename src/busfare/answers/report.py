@@ -28,7 +28,7 @@ from busfare.jobs.ranks import rows_of as communicating_rows
 from busfare.jobs.stragglers import Straggler
 from busfare.nodes import Node
 from busfare.statements import Words
-from busfare.timeline import Timeline, decided, startup_seconds, unexplained_seconds
+from busfare.timeline import START_UP, UNEXPLAINED, Timeline, decided, part_seconds
 from busfare.trace import Omission, Trace
 from busfare.trace import totals as account
 from busfare.trace.columns import in_background
@@ -294,8 +294,8 @@ def examine(
         trace=_traced(trace),
         node=RecordedOn(node.name, guessed, node.copies_measured("pinned")) if node else None,
         **asdict(totals),
-        unexplained_seconds=None if path is None else unexplained_seconds(path),
-        startup_seconds=None if path is None else startup_seconds(path),
+        unexplained_seconds=None if path is None else part_seconds(path, UNEXPLAINED),
+        startup_seconds=None if path is None else part_seconds(path, START_UP),
         by_path=rows_of(RecordedPath, account.by_path(trace)),
         size_histogram=rows_of(Sized, account.size_histogram(trace)),
         engines=rows_of(Engine, account.engines(trace)),

@@ -11,10 +11,6 @@ import polars as pl
 from busfare.errors import InputError
 from busfare.nodes import FloatArray, Flow, Node, Path
 
-__all__ = [
-    "Batch", "Seconds", "batches", "flow_of", "path_of", "priced", "recorded_seconds", "stays_on_device",
-]  # fmt: skip
-
 #: float64 seconds, one an operation; NaN where the model does not apply.
 Seconds = FloatArray
 
@@ -51,6 +47,27 @@ class Batch:
     def to_peer(self) -> int | None:
         """The other GPU, where there is one."""
         return self.peer if self.peer >= 0 else None
+
+    @property
+    def flow(self) -> Flow:
+        """A host-to-device copy reads over the link; every other one writes."""
+        return "read" if self.direction == "h2d" else "write"
+
+    def path(self, node: Node) -> Path | None:
+        """The path of a host or peer copy; None where the copy stays inside one memory or the node has no such path."""
+        of_host = self.direction in ("h2d", "d2h")
+        if not of_host and (self.direction != "p2p" or self.peer < 0):
+            return None
+        try:
+            path = node.host_path(self.device) if of_host else node.peer_path(self.device, self.peer)
+        except InputError:
+            return None
+        return path if path.links else None
+
+    def stays_on_device(self, node: Node) -> bool:
+        """Whether the bytes never leave the GPU's memory: copies in place, sets, and host copies where memory is one."""
+        of_host = self.direction in ("h2d", "d2h")
+        return self.direction == "d2d" or (of_host and node.gpu(self.device).unified_memory)
 
 
 def batches(operations: pl.DataFrame) -> list[Batch]:
@@ -100,35 +117,6 @@ def priced(height: int, path_batches: Iterable[Batch], price: Callable[[Batch], 
         if batch_seconds is not None:
             seconds[batch.rows] = batch_seconds
     return seconds
-
-
-def path_of(batch: Batch, node: Node) -> Path | None:
-    """The path of a host or peer copy; None where the copy stays inside one memory or the node has no such
-    path.
-    """
-    try:
-        if batch.direction in ("h2d", "d2h"):
-            return node.host_path(batch.device)
-        if batch.direction == "p2p" and batch.peer >= 0:
-            path = node.peer_path(batch.device, batch.peer)
-            return path if path.links else None
-    except InputError:
-        return None
-    return None
-
-
-def flow_of(batch: Batch) -> Flow:
-    """A host-to-device copy reads over the link; every other one writes."""
-    return "read" if batch.direction == "h2d" else "write"
-
-
-def stays_on_device(batch: Batch, node: Node) -> bool:
-    """Whether the bytes never leave the GPU's memory: copies in place, sets, and host copies where memory is
-    one.
-    """
-    return batch.direction == "d2d" or (
-        batch.direction in ("h2d", "d2h") and node.gpu(batch.device).unified_memory
-    )
 
 
 def recorded_seconds(operations: pl.DataFrame) -> FloatArray:

@@ -16,15 +16,12 @@ from typing import NamedTuple, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from busfare.cost.fabric import Fabric, nccl
+from busfare.cost.fabric import Fabric as Fabric
+from busfare.cost.fabric import nccl
 from busfare.cost.ranges import LONG_COPY_BYTES, range_of
 from busfare.errors import InputError
 from busfare.nodes import FloatArray
 from busfare.nodes.transfers import NEAR, Collective, Pieces, fit
-
-__all__ = [
-    "KINDS", "CollectivePrices", "Fabric", "bus_factor", "fit_collectives", "held_with", "price_collectives",
-]  # fmt: skip
 
 #: Seconds over bytes.
 SecondsOf = Callable[[FloatArray], FloatArray]
@@ -79,35 +76,26 @@ def bus_factor(kind: str, ranks: int) -> float:
 
 
 def options(fabric: Fabric, kind: str) -> list[Option]:
-    """What NCCL may run for a collective of this kind."""
+    """What NCCL may run for a collective of this kind; LL128 is on over NVLink from Volta on."""
     if kind in ("all_to_all", "send_receive"):
         return _sends(fabric, kind)
-    choices = [_ring(fabric, kind, p) for p in _protocols(fabric)]
+    protocols = (0, 1, 2) if fabric.local == "nvlink" and fabric.capability >= 7 else (0, 2)
+    choices = [_ring(fabric, kind, p) for p in protocols]
     if kind == "all_reduce":
-        choices += [_tree(fabric, p) for p in _protocols(fabric)]
+        choices += [_tree(fabric, p) for p in protocols]
     if fabric.nvls and kind not in ("broadcast", "reduce"):
         choices.append(_nvls(fabric, kind))
     return choices
 
 
-def _protocols(fabric: Fabric) -> list[int]:
-    """LL128 is on over NVLink from Volta on."""
-    return [0, 1, 2] if fabric.local == "nvlink" and fabric.capability >= 7 else [0, 2]
-
-
-def _hosts(fabric: Fabric) -> int:
-    """The column of NCCL's tables."""
-    return min(fabric.hosts, 3) - 1
-
-
-def _most_ll(fabric: Fabric) -> float:
-    row = fabric.generation if fabric.hosts == 1 else int(fabric.processor == "amd")
-    return float(nccl()["most"]["ll"][row][_hosts(fabric)] * 1e9)
-
-
 def _most(fabric: Fabric, what: str) -> float:
-    """Of all channels together."""
-    return float(nccl()["most"][what][fabric.generation][_hosts(fabric)] * 1e9 * fabric.channels)
+    """NCCL's limit of a row of its tables, bytes a second: of all channels together, but `ll` of each alone."""
+    rows, column = nccl()["most"][what], min(fabric.hosts, 3) - 1
+    if what == "ll":
+        return float(
+            rows[fabric.generation if fabric.hosts == 1 else fabric.processor == "amd"][column] * 1e9
+        )
+    return float(rows[fabric.generation][column] * 1e9 * fabric.channels)
 
 
 def _hops(fabric: Fabric, algorithm: str, protocol: int) -> tuple[float, float]:
@@ -134,24 +122,22 @@ def _ring(fabric: Fabric, kind: str, protocol: int) -> Option:
     else:
         far = 0 if hosts == 1 else (2 if kind == "all_reduce" else 1) * (hosts - 1)
         # Rings between nodes start every step through the network's proxy.
-        posted = (
-            0.0 if hosts == 1 else (2e-6 if fabric.processor == "amd" else 1e-6) * (3 if protocol == 2 else 1)
-        )
+        posting = 2e-6 if fabric.processor == "amd" else 1e-6
+        posted = 0.0 if hosts == 1 else posting * (3 if protocol == 2 else 1)
         latency += (steps - far) * max(within, posted) + far * between
     if hosts > 1 and kind == "all_reduce" and protocol == 2:
         latency *= 1.9 if fabric.capability < 8 else 1.4  # NCCL's plateau of rings between nodes
     lines = []
     for bus in (fabric.searched, fabric.wires):
         rate = bus * nccl()["share"]["ring"][protocol]
-        rate = min(rate, (_most_ll(fabric), _most(fabric, "ring_ll128"), rate)[protocol])
+        rate = min(rate, (_most(fabric, "ll"), _most(fabric, "ring_ll128"), rate)[protocol])
         lines.append(Line(latency, steps / (n * rate)))
     chosen, taken = lines
     if protocol == 2 and _timed(fabric):
         return Option("ring", "Simple", chosen, _simple_ring(fabric, kind, steps))
     slower = 1 + FURTHER_STEPS[fabric.timed_as] / steps if kind == "all_reduce" else 1.0
-    return Option(
-        "ring", PROTOCOLS[protocol], chosen, Line(_started(fabric, latency, protocol), taken.gap * slower)
-    )
+    taken = Line(_started(fabric, latency, protocol), taken.gap * slower)
+    return Option("ring", PROTOCOLS[protocol], chosen, taken)
 
 
 def _timed(fabric: Fabric) -> bool:
@@ -186,7 +172,7 @@ def _tree(fabric: Fabric, protocol: int) -> Option:
     for bus in (fabric.searched, fabric.wires):
         rate = min(bus * figures["tree"], _most(fabric, "tree"))
         if protocol == 0:
-            rate = min(rate * figures["tree_ll"], _most_ll(fabric))
+            rate = min(rate * figures["tree_ll"], _most(fabric, "ll"))
         elif protocol == 1:
             share = figures["tree_ll128" if fabric.hosts == 1 else "tree_ll128_hosts"]
             rate = min(rate * share, _most(fabric, "tree_ll128"))
@@ -289,9 +275,7 @@ def _modelled(listed: Sequence[Option], sizes: FloatArray) -> tuple[FloatArray, 
     for place, option in enumerate(listed):
         share: FloatArray | float = 1.0
         if option.correction is not None:
-            share = np.where(
-                octave < 0, 1.0, option.correction[np.clip(octave, 0, len(option.correction) - 1)]
-            )
+            share = np.where(octave < 0, 1.0, option.correction.take(octave, mode="clip"))
         reckoned = option.chosen.seconds(sizes, share)
         better = (reckoned < least) & (sizes <= option.most_bytes)
         taken = option.taken.seconds(sizes, share)

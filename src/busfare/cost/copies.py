@@ -22,24 +22,9 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from busfare.cost.batches import (
-    Batch,
-    Seconds,
-    batches,
-    flow_of,
-    path_of,
-    priced,
-    recorded_seconds,
-    stays_on_device,
-)
+from busfare.cost.batches import Batch, Seconds, batches, priced, recorded_seconds
 from busfare.nodes import Cpu, FloatArray, Link, Node, NvlinkLink, PcieLink
 from busfare.nodes.transfers import DEFAULT_LATENCY_S
-
-__all__ = [
-    "COPY_BYTES_PER_S", "FORMULAS", "HANDED_OVER_SECONDS_PER_BYTE", "SERIAL_BYTES", "ByFormula", "Latency", "cache_bytes",
-    "copy_ratio", "copy_seconds_per_byte", "copying_seconds_per_byte", "effective_bytes", "in_place_share", "is_staged",
-    "measured_copy", "moving_seconds", "of_node", "of_trace", "staged_seconds",
-]  # fmt: skip
 
 #: Up to here a copy's time is its latency on every machine known; data-sheet bandwidths add under 0.1 µs.
 SHORT_BYTES = 1024
@@ -67,11 +52,8 @@ def is_staged(batch: Batch, node: Node) -> bool:
     """Whether the driver carries the bytes through pinned buffers of its own: of pageable memory, unless the GPU reads the
     host's memory in place.
     """
-    return (
-        batch.memory == "pageable"
-        and not stays_on_device(batch, node)
-        and not node.host_path(batch.device).is_c2c
-    )
+    on_host = batch.memory == "pageable" and not batch.stays_on_device(node)
+    return on_host and not node.host_path(batch.device).is_c2c
 
 
 def moving_seconds(batch: Batch, node: Node) -> FloatArray | None:
@@ -81,16 +63,16 @@ def moving_seconds(batch: Batch, node: Node) -> FloatArray | None:
     Device memory is read and written by a copy, and only written by a set. Staging and L+o are not in it. What pageable
     memory that is read in place was measured to reach is.
     """
-    if stays_on_device(batch, node):
+    if batch.stays_on_device(node):
         gpu = node.gpu(batch.device)
         if gpu.copy_bandwidth_bytes_per_s is not None and batch.kind != "set":
             return batch.sizes / gpu.copy_bandwidth_bytes_per_s
         rate = gpu.memory_bandwidth_bytes_per_s
         return None if rate is None else (1 if batch.kind == "set" else 2) * batch.sizes / rate
-    path = path_of(batch, node)
+    path = batch.path(node)
     if path is None:
         return None
-    seconds = path.seconds(batch.sizes, flow_of(batch))
+    seconds = path.seconds(batch.sizes, batch.flow)
     rate = measured_copy(node) if batch.memory == "pageable" and path.is_c2c else None
     return np.maximum(seconds, batch.sizes / rate) if rate else seconds
 
@@ -104,10 +86,9 @@ class Latency(NamedTuple):
     def of(self, batch: Batch) -> float:
         """L+o of one copy of the batch, else of the kind that stands in for its, else the default."""
         direction, memory = _path(batch)
-        for kind in (memory, _STAND_IN.get(memory, "pinned")):
-            if (direction, kind) in self.seconds:
-                return self.seconds[direction, kind]
-        return DEFAULT_LATENCY_S.get(direction, DEFAULT_LATENCY_S["h2d"])
+        usual = DEFAULT_LATENCY_S.get(direction, DEFAULT_LATENCY_S["h2d"])
+        stand_in = self.seconds.get((direction, _STAND_IN.get(memory, "pinned")), usual)
+        return self.seconds.get((direction, memory), stand_in)
 
 
 def _path(batch: Batch) -> tuple[str, str]:
@@ -260,7 +241,7 @@ def _ahead(batch: Batch, node: Node, latency: Latency) -> Seconds | None:
     """L+o and the effective bandwidth; pageable copies with two more passes over host memory at its peak [A19 eq 9]."""
     if batch.kind != "copy" or batch.direction == "d2d":
         return _peak(batch, node, latency)
-    path = path_of(batch, node)
+    path = batch.path(node)
     if path is None:
         return None
     link = min(path.links, key=lambda hop: hop.line_rate)
@@ -285,7 +266,7 @@ def _envelope(batch: Batch, node: Node, latency: Latency) -> Seconds | None:
     if batch.direction == "d2d":
         rate = node.gpu(batch.device).memory_bandwidth_bytes_per_s
     else:
-        path = path_of(batch, node)
+        path = batch.path(node)
         rate = None if path is None else path.peak()
     return None if rate is None else batch.sizes / rate
 

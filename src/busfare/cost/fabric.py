@@ -15,8 +15,6 @@ from busfare.errors import InputError
 from busfare.nodes import CollectiveCurve, Cpu, Gpu, Memory, Nic, Node, NvlinkLink, PcieLink, Switch
 from busfare.nodes.link import PCIE, FabricLink, Link
 
-__all__ = ["Fabric", "nccl"]
-
 #: NCCL's tables are by generation, the last one that a GPU's compute capability reaches.
 GENERATIONS = ((7, "Volta"), (8, "Ampere"), (9, "Hopper"), (10, "Blackwell"))
 #: The first and the last generation with timed kernels.
@@ -78,8 +76,11 @@ class Fabric:
             )
         capability = _capability(node, node.gpu(0))
         links = _Links(node, [gpu.name for gpu in node.gpus()[:local]], capability)
-        network = _network(node, local) if hosts > 1 else None
-        wires = min(links.ring, network[0] if network else inf)
+        # One card a GPU where the file names none, and as NCCL takes an unknown one where it does not say its rate.
+        unknown = nccl()["links"]["network"] * 1e9
+        cards = [c.bandwidth_bytes_per_s for c in node.components if isinstance(c, Nic)]
+        network = sum(rate or unknown for rate in cards or [None] * local) if hosts > 1 else inf
+        wires = min(links.ring, network)
         channels, rate = _channels(wires, capability)
         switch = links.switch
         wanted = bool(switch and switch.multicast) if nvls is None else nvls
@@ -95,12 +96,12 @@ class Fabric:
             wires=wires,
             searched=channels * rate,
             channels=channels,
-            pair=min(links.pair, network[0] / local if network else inf),
-            fan_out=min(links.fan_out, network[0] / local if network else inf),
+            pair=min(links.pair, network / local),
+            fan_out=min(links.fan_out, network / local),
             processor=_processor(node),
-            network=network[0] if network else None,
+            network=network if hosts > 1 else None,
             nvls=_nvls(links, local, capability) if wanted and hosts == 1 else None,
-            rung="typical" if network and not network[1] else "datasheet",
+            rung="typical" if hosts > 1 and not (cards and all(cards)) else "datasheet",
             curves=tuple(
                 curve
                 for curve in node.collectives
@@ -190,7 +191,11 @@ class _Links:
         """PCIe and processors in between: each link carries the hops of the ring that cross it, a direction each."""
         self.nvlink = False
         hops = list(pairwise([*names, names[0]]))
-        routes = [_entered(a, self.node.route(a, b).links) for a, b in hops]
+        # Each link of a route with the end at which data enters it.
+        routes = [
+            [(link, link.between[not forward]) for link, forward in self.node.route(a, b).crossed(a)]
+            for a, b in hops
+        ]
         rates = {id(link): self.rate(link) for route in routes for link, _ in route}
         flows = Counter((id(link), end) for route in routes for link, end in route)
         crossing = any(isinstance(self.node.component(end), Cpu) for route in routes for _, end in route)
@@ -206,22 +211,6 @@ class _Links:
             memory = sum(rate for rate in held if rate)
             self.ring = min(self.ring, memory / (2 * len(names)))
             self.fan_out, self.pair = min(self.fan_out, self.ring), min(self.pair, memory / 2)
-
-
-def _entered(start: str, links: tuple[Link, ...]) -> list[tuple[Link, str]]:
-    """Each link of a route with the end at which data enters it."""
-    entries, here = [], start
-    for link in links:
-        entries.append((link, here))
-        here = next(end for end in link.between if end != here)
-    return entries
-
-
-def _network(node: Node, local: int) -> tuple[float, bool]:
-    """Bytes a second out of a node, and whether its file says so: else one card a GPU as NCCL takes an unknown one."""
-    unknown = nccl()["links"]["network"] * 1e9
-    cards = [c.bandwidth_bytes_per_s for c in node.components if isinstance(c, Nic)]
-    return (sum(rate or unknown for rate in cards), all(cards)) if cards else (local * unknown, False)
 
 
 def _rates(capability: float) -> list[float]:

@@ -16,18 +16,13 @@ import polars as pl
 
 from busfare.cost import batches, copies
 from busfare.cost.batches import Batch, Seconds
-from busfare.cost.ranges import LONG_COPY_BYTES, is_wide, ranged, rung_of, seconds_between
+from busfare.cost.ranges import LONG_COPY_BYTES, RUNGS, is_wide, ranged, seconds_between
 from busfare.errors import InputError
 from busfare.nodes import Cpu, Curve, FloatArray, Memory, Node
 from busfare.nodes.contention import published
 from busfare.nodes.transfers import DEFAULT_LATENCY_S, Direction, MemoryKind
 from busfare.statements import Words, statement
 from busfare.trace.tables import OPERATIONS
-
-__all__ = [
-    "CACHED_BYTES", "GROUP", "Calibrated", "CostModel", "Seconds", "Seen", "as_copies_of", "copy_operations", "how_staged",
-    "model", "model_names", "price", "to_untouched", "trusted", "with_call",
-]  # fmt: skip
 
 #: The entry-point group in which a package names its factories.
 GROUP = "busfare.cost_models"
@@ -113,18 +108,14 @@ def _by_shares(batch: Batch, rest: FloatArray, old: Node, new: Node) -> FloatArr
             return copies.staged_seconds(sizes, moved / sizes, copies.copy_seconds_per_byte(sizes, new))
         copying = copies.copying_seconds_per_byte(sizes, rest, link / sizes)
         return copies.staged_seconds(sizes, moved / sizes, copying * copies.copy_ratio(sizes, old, new))
-    in_place = copies.is_staged(batch, old) and not batches.stays_on_device(batch, new)
-    host = np.zeros_like(rest) if in_place else rest - link
-    return moved + host * _memory_ratio(old, new)
-
-
-def _memory_ratio(old: Node, new: Node) -> float:
-    """How much longer the new node's host memory takes over a byte; 1 where either data sheet is silent."""
-    rates = [
+    in_place = copies.is_staged(batch, old) and not batch.stays_on_device(new)
+    # By how much longer the new node's host memory takes over a byte; alike where either data sheet is silent.
+    before, after = (
         next((c.bandwidth_bytes_per_s for c in node.components if isinstance(c, Memory)), None)
         for node in (old, new)
-    ]
-    return rates[0] / rates[1] if rates[0] is not None and rates[1] is not None else 1.0
+    )
+    host = np.zeros_like(rest) if in_place else rest - link
+    return moved + host * (before / after if before is not None and after is not None else 1.0)
 
 
 def _curves(
@@ -380,7 +371,7 @@ def price(
         if math.isfinite(seconds):
             rate = bytes_ / seconds if seconds > 0 else None
             low, high = (float(factor[0]) * seconds for factor in ranged(operations, name, node))
-            rung = "datasheet" if unmeasured and name == "loggp" else rung_of(name)
+            rung = "datasheet" if unmeasured and name == "loggp" else RUNGS.get(name)
             ranges = seconds_between(low, high, rung)
             prices.append({"model": name, "seconds": seconds, **ranges, "bytes_per_second": rate})
     return prices

@@ -18,11 +18,6 @@ from busfare.cost.batches import Batch, batches, priced
 from busfare.nodes import FloatArray, Node
 from busfare.statements import Words, statement
 
-__all__ = [
-    "COPIES", "FILE", "LONG_COPY_BYTES", "NO_HELD_OUT_DATA", "Ranged", "Row", "figures_of",
-    "gain_between", "gain_range", "is_wide", "range_of", "ranged", "row_of", "rung_of", "seconds_between", "strategy_range",
-]  # fmt: skip
-
 FILE = Path(__file__).with_suffix(".toml")
 #: What figures of a node are taken from, and where held-out data is looked for when there is none of them.
 WIDER = ("probed", "datasheet")
@@ -88,11 +83,6 @@ def row_of(what: str, model: str, figures: str, bytes_: float) -> Row | None:
     if what in COPIES and model in BASELINES:
         model = "baseline" if what in ("pinned", "pageable") and size == "long" else "datasheet"
     return Row(what, model, figures, size if what in BY_SIZE and model == "datasheet" else "")
-
-
-def rung_of(model: str) -> str | None:
-    """The rung of a model's prices; None for a model of others."""
-    return RUNGS.get(model)
 
 
 def figures_of(*nodes: Node | None, memory: str = "pinned") -> str:

@@ -285,9 +285,8 @@ def more_ranks(wanted: int, node: Node | None) -> JobChange:
         was = members["was"].to_numpy()
         members = members.with_columns(joint=pl.col("joint").rank("dense").cast(pl.Int64) - 1)
         ranks = [msgspec.structs.replace(job.ranks[m], rank=n, clock=n) for n, m in enumerate(source)]
-        alone = [
-            (state.timelines[m], [msgspec.structs.replace(ranks[n], host=None)]) for n, m in enumerate(source)
-        ]
+        unplaced = [msgspec.structs.replace(rank, host=None) for rank in ranks]
+        alone = [(state.timelines[m], [rank]) for m, rank in zip(source, unplaced, strict=True)]
         made = replace(
             job,
             ranks=ranks,

@@ -126,9 +126,8 @@ def _aligned(members: pl.DataFrame, files: int, ranks: Sequence[Rank]) -> Clocks
     """The clocks of so many files; recordings of one host are by one clock."""
     timed_by = {rank.clock: rank.times.timed_by for rank in reversed(ranks)}
     first: dict[object, int] = {}
-    shared = np.array(
-        [first.setdefault(timed_by.get(clock) or clock, clock) for clock in range(files)], np.int64
-    )
+    numbers = [first.setdefault(timed_by.get(clock) or clock, clock) for clock in range(files)]
+    shared = np.array(numbers, np.int64)
     by_clock = members.with_columns(pl.Series("clock", shared[members["clock"].to_numpy()], pl.UInt32))
     clocks = Clocks(*(values[shared] for values in align(by_clock, files)))
     if not shared.any():
@@ -267,9 +266,8 @@ class Sums:
             exposed=pl.when(counts).then(pl.Series(_exposed(members))).otherwise(0),
         )
         members = without_recording(members, self._begun)
-        for rank, *sums in (
-            members.group_by("rank").agg(pl.col("wait", "recording", "exposed").sum()).iter_rows()
-        ):
+        of_ranks = members.group_by("rank").agg(pl.col("wait", "recording", "exposed").sum())
+        for rank, *sums in of_ranks.iter_rows():
             for counter, value in zip((self.waited, self.recording, self.exposed), sums, strict=True):
                 counter[rank] += value
         self.late.append(late_joints(members.drop_nulls("joint")))
@@ -279,9 +277,8 @@ class Sums:
         some = members.drop_nulls("joint").filter((pl.col("group_size") > present) & ~message)
         self.absent += some["joint"].n_unique()
         joints = _joints(members)
-        self.awaited.update(
-            dict(joints.drop_nulls("last").group_by("last").agg(pl.col("wait").sum()).iter_rows())
-        )
+        of_last = joints.drop_nulls("last").group_by("last").agg(pl.col("wait").sum())
+        self.awaited.update(dict(of_last.iter_rows()))
         priced = pl.col("carried").is_not_null() & (pl.col("longest") > 0)
         self._kinds.append(
             joints.group_by(KEYS, maintain_order=True).agg(

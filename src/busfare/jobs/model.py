@@ -98,12 +98,10 @@ def together(
         columns |= _without_collective_waits(columns)
     columns = typed(columns)
     nodes = {id(run.node) for run in timelines}
-    names = [
-        name
-        for name in timelines[0].operations.columns
-        if all(name in run.operations.columns for run in timelines)
-    ]
+    columns_of = [run.operations.columns for run in timelines]
+    names = [name for name in columns_of[0] if all(name in of_run for of_run in columns_of)]
     named = np.cumsum([0, *(len(run.call_names) for run in timelines)])
+    call_name = np.concatenate([run.call_name + first for run, first in zip(timelines, named, strict=False)])
     whole = Timeline(
         trace=timelines[0].trace,
         origin_ns=0,
@@ -111,9 +109,7 @@ def together(
         columns=columns,
         operations=pl.concat([run.operations.select(names) for run in timelines]),
         calls=pl.concat([run.calls.select(list(CALLS)) for run in timelines]),
-        call_name=np.concatenate(
-            [run.call_name + first for run, first in zip(timelines, named, strict=False)]
-        ).astype(np.uint32),
+        call_name=call_name.astype(np.uint32),
         call_names=[name for run in timelines for name in run.call_names],
         usual_order_ns=timelines[0].usual_order_ns,
         omissions=[omission for run in timelines for omission in run.omissions],
@@ -122,9 +118,8 @@ def together(
     if job.places is None or whole.node is None:
         return whole
     recorded = job.links if whole.node is job.parts[0].timeline.node else None
-    return whole.with_columns(
-        **linked(whole, [run.operations.height for run in timelines], job.places, recorded)
-    )
+    sizes = [run.operations.height for run in timelines]
+    return whole.with_columns(**linked(whole, sizes, job.places, recorded))
 
 
 def _sizes(columns: Columns) -> dict[str, int]:
@@ -239,14 +234,14 @@ def _without_collective_waits(columns: Columns) -> Columns:
     moved = carries & np.isin(stream, mixed)
     new = len(columns["stream_kind"]) + np.searchsorted(mixed, stream)
     apart = moved & (columns["operation_after"] < 0)
-    return {
+    shared = {
+        f"stream_{name}": np.append(columns[f"stream_{name}"], columns[f"stream_{name}"][mixed])
+        for name in ("device", "context")
+    }
+    return shared | {
         "call_act": np.where(waits, ACT["none"], columns["call_act"]),
         "operation_stream": np.where(moved, new, stream),
         "operation_after": np.where(apart, before_in(stream), columns["operation_after"]),
-        **{
-            f"stream_{name}": np.append(columns[f"stream_{name}"], columns[f"stream_{name}"][mixed])
-            for name in ("device", "context")
-        },
         "stream_kind": np.append(columns["stream_kind"], np.full(len(mixed), NON_BLOCKING)),
     }
 

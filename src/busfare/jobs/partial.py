@@ -4,18 +4,17 @@ the best rates of the links that its copies crossed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
 import polars as pl
 
-from busfare.cost.batches import batches, flow_of, path_of, stays_on_device
+from busfare.cost.batches import batches
 from busfare.errors import InputError
 from busfare.jobs.parts import LEAST_RANKS, MOST_OPERATIONS
 from busfare.jobs.ranks import TraceRank, packed, place_of, ranks_of, rows_of
-from busfare.nodes import Link, MemoryLink, Node
-from busfare.nodes import Path as NodePath
+from busfare.nodes import MemoryLink, Node
 from busfare.trace import Omission, Trace
 from busfare.trace import totals as account
 
@@ -120,9 +119,8 @@ def partial_of(
     communicates are bounds, since some of the job are replayed together later.
     """
     communicating, named = rows_of(trace), node
-    later = (
-        of_many and not communicating.is_empty() and trace.operations.height <= MOST_OPERATIONS // LEAST_RANKS
-    )
+    small = trace.operations.height <= MOST_OPERATIONS // LEAST_RANKS
+    later = of_many and small and not communicating.is_empty()
     node, findings = advise(trace, node, not later) if advise else (node, [])
     totals = account.totals(trace)
     traffic, unrouted = link_traffic(trace.operations, node)
@@ -231,13 +229,14 @@ def link_traffic(operations: pl.DataFrame, node: Node | None) -> tuple[list[Link
     counts: dict[int, list[int]] = {}
     for batch in batches(moved):
         size = int(batch.sizes.sum())
-        path = path_of(batch, node)
-        if stays_on_device(batch, node):  # CPU and GPU share one memory: nothing crosses a link
+        path = batch.path(node)
+        if batch.stays_on_device(node):  # CPU and GPU share one memory: nothing crosses a link
             unrouted -= size
         elif path:
             unrouted -= size
-            for link, forward in _crossed(path, node, batch.direction, batch.device):
-                wire = round(float(link.wire_bytes(batch.sizes, flow_of(batch)).sum()))
+            start = path.memory if batch.direction == "h2d" and path.memory else node.gpu(batch.device)
+            for link, forward in path.crossed(start.name):
+                wire = round(float(link.wire_bytes(batch.sizes, batch.flow).sum()))
                 new = (len(batch.rows), *((size, 0, wire, 0) if forward else (0, size, 0, wire)))
                 held = counts.get(number_of[id(link)], [0] * len(new))
                 counts[number_of[id(link)]] = [a + b for a, b in zip(held, new, strict=True)]
@@ -247,13 +246,3 @@ def link_traffic(operations: pl.DataFrame, node: Node | None) -> tuple[list[Link
         rate = None if isinstance(link, MemoryLink) else link.line_rate
         traffic.append(LinkTraffic((node.name, number), link.between, link.label, rate, *crossed))
     return traffic, unrouted
-
-
-def _crossed(path: NodePath, node: Node, direction: str, device: int) -> Iterable[tuple[Link, bool]]:
-    """The links in the order in which the data crosses them, and whether each is crossed from first to second."""
-    # A host path starts at the memory, a path between GPUs at the first of them.
-    here = path.memory.name if direction == "h2d" and path.memory else node.gpu(device).name
-    for link in path.links[::-1] if direction == "d2h" else path.links:
-        forward = link.between[0] == here
-        here = link.between[1] if forward else link.between[0]
-        yield link, forward

@@ -25,11 +25,8 @@ LEAST_RANKS = 6
 XSPACE, TIME_LINE, PERFETTO = ".xplane.pb", ".trace.json.gz", "perfetto_trace.json.gz"
 #: Forms of one run, each with those that hold more. rocprof and rocprofv3 write a file for each form that was asked for, and
 #: of CSV a file for each kind of record, which that of the kernels stands for.
-MORE_IN = dict.fromkeys(REPORTS, (".sqlite",)) | {
-    ".json": (".db",),
-    ".csv": (".db",),
-    ".pftrace": (".db", ".json"),
-}
+MORE_IN: dict[str, tuple[str, ...]] = dict.fromkeys(REPORTS, (".sqlite",))
+MORE_IN |= {".json": (".db",), ".csv": (".db",), ".pftrace": (".db", ".json")}
 RUN, KERNELS, FULLER = "results", "kernel_trace.csv", (".db", ".json")
 
 
@@ -80,12 +77,9 @@ class Parts:
                 continue
             entered.add(identity)
             tables = any(name.endswith((".parquet", ".arrow")) for name in files)
+            whole = tables and is_trace_directory(Path(here))
             # Each recording in a folder is a part.
-            if (
-                tables
-                and is_trace_directory(Path(here))
-                and not any(is_recording(Path(here, n)) for n in files)
-            ):
+            if whole and not any(is_recording(Path(here, name)) for name in files):
                 self.take(Part(here, False))
                 folders.clear()
                 continue

@@ -81,9 +81,8 @@ def ranks_of(trace: Trace) -> list[TraceRank]:
     that calls MPI; the first process and GPU where there is none.
     """
     timed_by = trace.host.get("hostname") or None if trace.format == "recorded" else None
-    numbers = {
-        int(process): int(rank) for process, rank in re.findall(r"(\d+)=(\d+)", trace.host.get("ranks", ""))
-    }
+    stated = re.findall(r"(\d+)=(\d+)", trace.host.get("ranks", ""))
+    numbers = {int(process): int(rank) for process, rank in stated}
     seconds = pl.col("seconds")
     busy = trace.lanes.groups.group_by(PLACE).agg(
         kernels=seconds.filter(is_work()).sum(), communication=seconds.filter(is_communication()).sum()
@@ -158,15 +157,12 @@ def _with_rank_work(trace: Trace, rows: pl.DataFrame, computing: NDArray[np.int6
         {"process": pl.Int64, "begun": pl.Int64},
         orient="row",
     ).unique("process", keep="first")
+    marked = pl.when(pl.col("marker").is_not_null())
     rows = rows.join(begun, on="process", how="left", nulls_equal=True, maintain_order="left").with_columns(
         of=pl.col("device").fill_null(pl.col("device").min().over("process")),
         busy=pl.Series(computing),
-        begin=pl.coalesce(
-            pl.when(pl.col("marker").is_not_null()).then("start_ns"), calls["start_ns"].gather(called)
-        ),
-        end=pl.coalesce(
-            pl.when(pl.col("marker").is_not_null()).then("end_ns"), calls["end_ns"].gather(called)
-        ),
+        begin=pl.coalesce(marked.then("start_ns"), calls["start_ns"].gather(called)),
+        end=pl.coalesce(marked.then("end_ns"), calls["end_ns"].gather(called)),
     )
     since = pl.coalesce(pl.col("end").cum_max().shift(1).over(rank), "begun")
     rows = rows.with_columns(since=pl.min_horizontal(since, "begin"))
@@ -271,9 +267,8 @@ def place_of(trace: Trace, path: Path) -> tuple[int | None, str | None]:
     text = trace.host.get("rank", "")
     # A trace of several processes has no one rank: the launcher's environment was recorded, not theirs.
     alone = text.isascii() and text.isdigit() and trace.operations["process"].drop_nulls().n_unique() <= 1
-    texts = (
-        [text] if alone else [n for name in (path.name, path.parent.name) for n in RANK_IN_NAME.findall(name)]
-    )
+    names = (path.name, path.parent.name)
+    texts = [text] if alone else [number for name in names for number in RANK_IN_NAME.findall(name)]
     rank = int(texts[0][:20]) if texts else MOST_RANK
     return rank if rank < MOST_RANK else None, host[:LONGEST_NAME] if host else None
 

@@ -117,9 +117,8 @@ def _loses(
     alike = ["part", "name", "blocks"]
     usual = pl.col("ns").filter(alone & pl.col("kernel")).median().over(alike)
     every = every.with_columns(more=pl.when(crowded).then(pl.col("ns") - usual))
-    seen = pl.col("more").sum().over(alike) / pl.col("beside").filter(
-        pl.col("more").is_not_null()
-    ).sum().over(alike)
+    crowded_ns = pl.col("beside").filter(pl.col("more").is_not_null())
+    seen = pl.col("more").sum().over(alike) / crowded_ns.sum().over(alike)
     taken = pl.col("blocks").filter(pl.col("carries")).median().over("part")
     room = (pl.col("multiprocessors") - taken).clip(lower_bound=1)
     waves = (pl.col("blocks") / pl.col("multiprocessors")).ceil() / (pl.col("blocks") / room).ceil()
@@ -362,6 +361,5 @@ def _with_usual(run: Timeline, late: pl.DataFrame, base_ns: int) -> Timeline:
     columns = run.columns
     slower = {f"operation_{name}": of_operations for name in ("duration", "launch_lag", "order_lag", "extra")}
     slower |= {f"call_{name}": calls for name in ("gap", "own", "wait_lag")}
-    return run.with_columns(
-        **{name: np.rint(columns[name] * by).astype(np.int64) for name, by in slower.items()}
-    )
+    made = {name: np.rint(columns[name] * by).astype(np.int64) for name, by in slower.items()}
+    return run.with_columns(**made)

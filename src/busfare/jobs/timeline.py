@@ -75,12 +75,10 @@ def deciding(of_all: Sequence[RankTimes], count: int, named: Collection[int] = (
     spread = {rest[(2 * place + 1) * len(rest) // (2 * left)]: len(rest) / left for place in range(left)}
     some = files.filter(pl.col("chosen") | pl.col("path").is_in(list(spread)))
     share = float(some["awaited"].sum()) / whole if (whole := float(files["awaited"].sum())) else 1.0
+    single = some.filter(pl.col("len") == 1)
     return Deciding(
         paths={Path(path): spread.get(path, 1.0) for path in some["path"]},
-        ranks={
-            Path(path): rank
-            for path, rank in some.filter(pl.col("len") == 1).select("path", "rank").iter_rows()
-        },
+        ranks={Path(path): rank for path, rank in single.select("path", "rank").iter_rows()},
         size=len(of_all),
         left_out=omission("ranks-left-out", files.height - some.height, replayed=some.height, share=share),
     )
@@ -126,11 +124,8 @@ def job_timeline(
     size = len(ranks) if some is None else some.size
     stands_for = np.array([some.paths.get(paths[part.clock], 1.0) if some else 1.0 for part in parts])
     present = {rank.clock for rank in ranks}
-    copies = [
-        str(path)
-        for clock, path in enumerate(paths)
-        if clock not in present and traces[clock].operations.height
-    ]
+    absent = [clock for clock in range(len(paths)) if clock not in present]
+    copies = [str(paths[clock]) for clock in absent if traces[clock].operations.height]
     left_out = *([copies_left_out(copies)] if copies else []), *([some.left_out] if some else [])
     columns = members, transfer, starts, bases, recorded
     return _shared(JobTimeline(ranks, parts, *columns, size, stands_for, places, left_out=left_out))
@@ -199,16 +194,11 @@ def _relieved(members: pl.DataFrame) -> pl.DataFrame:
     sent = rows.filter(kind == "send").select(
         "communicator", "member", "start_ns", "end_ns", source=this_rank, target=peer
     )
-    relief = sent.sort("end_ns").join_asof(
-        received.sort("relieved_ns"),
-        left_on="end_ns",
-        right_on="relieved_ns",
-        by=between,
-        check_sortedness=False,
-    )
-    waited = relief.filter(pl.col("relieved_ns") > pl.col("start_ns")).select(
-        "member", "relieved_ns", "relieved_by"
-    )
+    # The last receiver that came before the end of each send.
+    received = received.sort("relieved_ns").with_columns(end_ns="relieved_ns")
+    relief = sent.sort("end_ns").join_asof(received, on="end_ns", by=between, check_sortedness=False)
+    waited = relief.filter(pl.col("relieved_ns") > pl.col("start_ns"))
+    waited = waited.select("member", "relieved_ns", "relieved_by")
     return rows.join(waited, on="member", how="left", maintain_order="left").drop("member")
 
 

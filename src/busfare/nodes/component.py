@@ -8,12 +8,6 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Meta, Struct, field
 
-__all__ = [
-    "AtOnce", "Component", "Cost", "Count", "Cpu", "Factor", "FloatArray", "Gemm", "Gpu", "Kernels", "Memory", "Name", "Nic",
-    "Ordinal", "Pass", "PassKind", "Pipeline", "Rate", "Seconds", "SecondsPerByte", "Size", "Source", "Sourced", "Stream",
-    "Switch", "Tag", "Text",
-]  # fmt: skip
-
 #: The kind of array that sizes, seconds and wire bytes come in.
 FloatArray = npt.NDArray[np.float64]
 

@@ -15,17 +15,6 @@ from numpy.typing import ArrayLike
 from busfare.nodes.component import Factor, FloatArray, Gpu, Ordinal, Seconds, Sourced
 from busfare.nodes.link import C2cLink, Link, NvlinkLink, SocketLink
 
-__all__ = [
-    "START_BYTES",
-    "Contention",
-    "MemoryShares",
-    "Published",
-    "Shares",
-    "published",
-    "typical",
-    "typical_memory",
-]
-
 Rung = Literal["probed", "typical"]
 
 

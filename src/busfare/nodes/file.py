@@ -21,8 +21,6 @@ from busfare.nodes.link import FORMS, Link, link_in_short
 from busfare.nodes.toml import WrongError, decoded, read_text
 from busfare.nodes.transfers import CollectiveCurve, Curve, Pieces
 
-__all__ = ["ALIASES", "MOST_BYTES", "decode", "load_node"]
-
 #: A node file is a page or two; a larger one is another kind of file.
 MOST_BYTES = 1 << 20
 MOST_LINKS = 4096

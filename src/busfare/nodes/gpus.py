@@ -19,12 +19,6 @@ from busfare.nodes.component import Gpu as GpuComponent
 from busfare.nodes.graph import Node
 from busfare.nodes.link import Generation, Lanes, Link, MemoryLink, PcieLink, SocketLink, link_in_short
 
-__all__ = [
-    "Gpu", "Recorded", "bare_node", "catalogue_names", "catalogue_text", "clock_by_peak", "completed",
-    "gpu_names", "gpu_of_device_name",
-    "gpus", "measured_rates", "node_of_gpu", "typical_launch_seconds",
-]  # fmt: skip
-
 #: Said in some names of a GPU and not in others, and never what tells two GPUs apart.
 _IDLE = re.compile(
     r"\b(nvidia|amd|geforce|tesla|instinct|gpu|graphics|generation|edition|with|design)\b"
@@ -326,9 +320,8 @@ def node_of_gpu(gpu: Gpu, generation: int | None = None, lanes: int | None = Non
     figures = {key: getattr(gpu, key) for key in _OF_COMPONENT} | {"flops_per_s": gpu.peaks.get("fp32")}
     figures = {key: value for key, value in figures.items() if value is not None}
     source_of = {key: gpu.sources["peaks" if key == "flops_per_s" else key] for key in figures}
-    sources = _file().sources | {
-        "recorded": Source("measured", "the GPU and its link as recorded in the trace")
-    }
+    recorded = Source("measured", "the GPU and its link as recorded in the trace")
+    sources = _file().sources | {"recorded": recorded}
     used = {*source_of.values(), link_source}
     memory = Memory(
         name="memory0",

@@ -32,8 +32,6 @@ from busfare.nodes.contention import Contention, typical, typical_memory
 from busfare.nodes.link import C2cLink, Flow, Link, MemoryLink
 from busfare.nodes.transfers import CollectiveCurve, Curve
 
-__all__ = ["WIDTH", "Node", "Path", "draw"]
-
 #: Columns that a drawing fits.
 WIDTH = 100
 
@@ -72,6 +70,14 @@ class Path:
         for link in self.links:
             slowest = np.maximum(slowest, link.seconds(sizes, flow))
         return slowest
+
+    def crossed(self, start: str) -> Iterator[tuple[Link, bool]]:
+        """The links as data from the end called `start` crosses them, and whether it enters each at its first component."""
+        here = start
+        for link in self.links if start in self.links[0].between else self.links[::-1]:
+            forward = link.between[0] == here
+            here = link.between[forward]
+            yield link, forward
 
     def _end_rate(self, flow: Flow) -> float:
         """Bytes per second of the slower end: the memory, with its share for that way, or the GPU itself."""

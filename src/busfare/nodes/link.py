@@ -18,10 +18,6 @@ from msgspec import Meta
 from busfare.errors import InputError
 from busfare.nodes.component import Factor, FloatArray, Name, Rate, Sourced, Text
 
-__all__ = [
-    "PCIE", "C2cLink", "FabricLink", "Flow", "Link", "MemoryLink", "NvlinkLink", "PcieLink", "SocketLink",
-]  # fmt: skip
-
 #: `read`: the GPU asks and data comes back; `write`: the GPU sends it.
 Flow = Literal["read", "write"]
 Payload = Annotated[int, Meta(ge=16, le=4096)]

@@ -17,8 +17,6 @@ from msgspec import inspect
 from busfare.errors import InputError, instead_of
 from busfare.printable import printable
 
-__all__ = ["WrongError", "decoded", "read_text"]
-
 File = TypeVar("File")
 Built = TypeVar("Built")
 #: What stands in quotes, and comments; and what stands between keys.
@@ -72,11 +70,11 @@ def decoded(
         raise InputError(
             f"{origin}: exceeds the limit of {most_bytes} bytes of a {kind}; name another file, or split it"
         )
+    # The time to parse a key grows with the square of its parts.
+    if any(piece.count(".") > MOST_PARTS for piece in _BETWEEN_KEYS.split(_TEXTS.sub("_", text))):
+        raise InputError(f"{origin}: a key of over {MOST_PARTS} parts; a node file only has tables of values")
     try:
-        _short_keys(text)
         raw = tomllib.loads(text)
-    except WrongError as wrong:
-        raise InputError(f"{origin}: {wrong}") from None
     except tomllib.TOMLDecodeError as error:
         line = re.search(r"line (\d+)", str(error))
         place = f":{line[1]}" if line else ""
@@ -100,13 +98,6 @@ def decoded(
         raise InputError(
             f"{origin}: a value is out of bounds ({type(error).__name__}); see docs/nodes.md"
         ) from None
-
-
-def _short_keys(text: str) -> None:
-    """Refuses keys of very many parts, whose time to parse grows with the square of their number."""
-    for piece in _BETWEEN_KEYS.split(_TEXTS.sub("_", text)):
-        if piece.count(".") > MOST_PARTS:
-            raise WrongError("$", f"a key of over {MOST_PARTS} parts; a node file only has tables of values")
 
 
 def _finite(value: Any, path: str, depth: int) -> None:

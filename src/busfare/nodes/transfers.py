@@ -11,20 +11,7 @@ import msgspec
 import numpy as np
 from numpy.typing import ArrayLike
 
-from busfare.nodes.component import (
-    Count,
-    FloatArray,
-    Ordinal,
-    Seconds,
-    SecondsPerByte,
-    Size,
-    Sourced,
-)
-
-__all__ = [
-    "DEFAULT_LATENCY_S", "LEAST_GAP", "MOST_PIECES", "NEAR", "Collective", "CollectiveCurve", "Curve", "Direction",
-    "MemoryKind", "Pieces", "Together", "fit",
-]  # fmt: skip
+from busfare.nodes.component import Count, FloatArray, Ordinal, Seconds, SecondsPerByte, Size, Sourced
 
 Direction = Literal["h2d", "d2h", "d2d", "p2p"]
 MemoryKind = Literal["pageable", "pinned", "managed", "mapped", "device"]
@@ -125,18 +112,12 @@ class Curve(Pieces, frozen=True, kw_only=True, forbid_unknown_fields=True):
     gpu: Ordinal | None = None
     peer: Ordinal | None = None
 
-    def issue_interval(self, streams: ArrayLike = 1, sizes: ArrayLike | None = None) -> FloatArray:
-        """What each further copy adds (s) beside its bytes where `streams` streams hold one copy each: of copies of
-        `sizes` bytes by the detail, where there is any.
+    def issue_interval(self, streams: ArrayLike) -> FloatArray:
+        """What each further copy adds (s) beside its bytes where `streams` streams hold one copy each.
 
         What all further copies add together is linear in their number between those measured; L+o where none was.
         """
         streams = np.asarray(streams, np.float64)
-        if sizes is not None and self.detail:
-            sizes = np.asarray(sizes, np.float64)
-            further = np.maximum(streams - 1, 1)
-            added = (self.together(np.maximum(streams, 2), sizes) - self.seconds(sizes)) / further
-            return np.asarray(np.maximum(added - self.long_gap_per_byte_s * sizes, 0.0))
         if not self.issue_interval_s:
             return np.full(np.shape(streams), self.latency_overhead_s[0])
         counts = sorted(count for count in self.issue_interval_s if count > 1)
@@ -161,6 +142,13 @@ class Curve(Pieces, frozen=True, kw_only=True, forbid_unknown_fields=True):
         share = (copies - counts[above - 1]) / (counts[above] - counts[above - 1])
         low, high = (np.take_along_axis(curves, at[np.newaxis], 0)[0] for at in (above - 1, above))
         return np.asarray(low + share * (high - low))
+
+    @classmethod
+    def line(cls, direction: Direction, memory: MemoryKind, latency_s: float, gap_s: float) -> Curve:
+        """One piece, seconds and seconds per byte."""
+        return cls(
+            direction=direction, memory=memory, latency_overhead_s=(latency_s,), gap_per_byte_s=(gap_s,)
+        )
 
     def started(self) -> Curve:
         """The same with the copy engine's own start as L+o where only long copies were measured."""

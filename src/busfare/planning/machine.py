@@ -6,6 +6,7 @@ Measured figures of the node come first, then its data sheet, then estimates; `b
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -16,10 +17,8 @@ from busfare.cost.kernels.limits import SHARE_OF_PEAK, limits_of, pipeline_of
 from busfare.errors import InputError
 from busfare.nodes import Contention, Curve, Flow, Gpu, Node
 from busfare.nodes.contention import published
-from busfare.nodes.transfers import DEFAULT_LATENCY_S, MemoryKind
+from busfare.nodes.transfers import DEFAULT_LATENCY_S
 from busfare.timeline.program import GpuRules
-
-__all__ = ["Basis", "Category", "HostCurves", "Kind", "Machine", "machine_of", "migrates_on_fault"]
 
 #: The devices that overlap differently [W14 §IV].
 Category = Literal["implicit-synchronization", "one-copy-engine", "two-copy-engines"]
@@ -161,9 +160,7 @@ def _curves(node: Node, direction: Direction, basis: list[Basis]) -> HostCurves:
     copy = _copy_curve(node, direction, basis)
     start, long, gpu = copy.latency_overhead_s[0], copy.long_gap_per_byte_s, node.gpu(0)
 
-    def line(memory: MemoryKind, latency: float, gap: float) -> Curve:
-        return Curve(direction=direction, memory=memory, latency_overhead_s=(latency,), gap_per_byte_s=(gap,))
-
+    line = partial(Curve.line, direction)
     mapped, kind, why = node.curve(direction, "mapped"), "measured", f"[[measured]] of {node.name}"
     if gpu.unified_memory:
         mapped, kind, why = line("mapped", start, 0.0), "data-sheet", "CPU and GPU share one memory"
@@ -202,9 +199,7 @@ def _copy_curve(node: Node, direction: Direction, basis: list[Basis]) -> Curve:
     curve = node.curve(direction, "pinned")
     if curve is None:
         gap, source = _data_sheet_gap(node, "read" if direction == "h2d" else "write")
-        curve = Curve(
-            direction=direction, memory="pinned", latency_overhead_s=(latency,), gap_per_byte_s=(gap,)
-        )
+        curve = Curve.line(direction, "pinned", latency, gap)
         moving = ("data-sheet", source)
     if not curve.issue_interval_s:
         curve = msgspec.structs.replace(curve, issue_interval_s={1: min(least, latency or least)})

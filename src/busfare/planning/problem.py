@@ -17,14 +17,9 @@ from busfare.nodes import Curve
 from busfare.planning.machine import Basis, Machine
 from busfare.planning.offload.schedule import Layers
 from busfare.timeline import timeline
-from busfare.timeline.layers import StreamedLayers, streamed_layers
+from busfare.timeline.layers import streamed_layers
 from busfare.trace import Trace
 from busfare.trace.columns import matches
-
-__all__ = [
-    "ACCESSES", "MOST_STREAMS", "Accesses", "FromTrace", "Prediction", "Problem", "Recorded", "RecordedLayers", "Staged",
-    "Step", "as_recorded", "layers_from_trace", "recorded_problem",
-]  # fmt: skip
 
 Accesses = Literal["accesses_in", "accesses_out"]
 ACCESSES: tuple[Accesses, ...] = get_args(Accesses)
@@ -147,9 +142,7 @@ class Staged:
         """Seconds by size of a copy that starts as the node's `copy` does, or as the shortest, and goes on as these did."""
         start = min(copy.latency_overhead_s[0], self.shortest)
         gap = max(self.seconds - self.copies * start, LEAST_SECONDS) / self.bytes
-        return Curve(
-            direction=copy.direction, memory="pageable", latency_overhead_s=(start,), gap_per_byte_s=(gap,)
-        )
+        return Curve.line(copy.direction, "pageable", start, gap)
 
 
 def as_recorded(machine: Machine, recorded: Recorded) -> Machine:
@@ -209,14 +202,12 @@ def recorded_problem(trace: Trace, pattern: str) -> Recorded:
     matched = FromTrace(tuple(sorted(names)), launches, streams, into.height, out.height, span * 1e-9)
     staged, seconds = {}, (pl.col("end_ns") - pl.col("start_ns")) * 1e-9
     for direction, side, copies in (("h2d", "source_memory", into), ("d2h", "destination_memory", out)):
-        pageable = copies.filter(pl.col(side) == "pageable").select(
-            pl.col("bytes").cast(pl.Float64), seconds=seconds
-        )
+        pageable = copies.filter(pl.col(side) == "pageable")
+        pageable = pageable.select(pl.col("bytes").cast(pl.Float64), seconds=seconds)
         size, taken = pageable.filter((pl.col("bytes") > 0) & (pl.col("seconds") > 0))
         if len(size):
-            staged[direction] = Staged(
-                len(size), *map(float, (size.sum(), taken.sum(), taken.to_numpy().min()))
-            )
+            figures = size.sum(), taken.sum(), taken.to_numpy().min()
+            staged[direction] = Staged(len(size), *map(float, figures))
     return Recorded(problem, matched, staged)
 
 
@@ -274,6 +265,9 @@ def layers_from_trace(trace: Trace) -> tuple[Layers, RecordedLayers]:
     same &= np.abs(values["compute_ns"] - middle["compute_ns"]) <= ALIKE * middle["compute_ns"]
     back = middle["back_bytes"]
     seconds, size = streamed.left_out()
+    copied = streamed.timeline.operations.filter(pl.Series(streamed.copies))
+    kind = pl.col("source_memory").cast(pl.String).fill_null("unknown")
+    by_memory = copied.group_by(kind).agg(pl.col("bytes").sum()).sort("bytes", descending=True)
     layers = Layers(
         tuple(middle["bytes"].tolist()),
         tuple((middle["compute_ns"] * NS).tolist()),
@@ -283,17 +277,9 @@ def layers_from_trace(trace: Trace) -> tuple[Layers, RecordedLayers]:
         identified_by=streamed.evidence,
         passes=len(values["bytes"]),
         resident=tuple(np.flatnonzero(middle["bytes"] == 0).tolist()),
-        memory=_by_memory(streamed),
+        memory=dict(by_memory.iter_rows()),
         confidence=float(same.mean()),
         left_out_seconds=seconds,
         left_out_bytes=size,
         notes=tuple(streamed.notes),
     )
-
-
-def _by_memory(streamed: StreamedLayers) -> dict[str, int]:
-    """Bytes of the layers' copies by kind of memory that they are from, most first."""
-    copied = streamed.timeline.operations.filter(pl.Series(streamed.copies))
-    kind = pl.col("source_memory").cast(pl.String).fill_null("unknown")
-    sums = copied.group_by(kind).agg(pl.col("bytes").sum()).sort("bytes", descending=True)
-    return {str(name): int(size) for name, size in sums.iter_rows()}

@@ -26,11 +26,6 @@ from busfare.planning.streams import (  # fmt: skip
 )
 from busfare.questions import Swept
 
-__all__ = [
-    "Bounds", "Change", "Parts", "Plan", "Point", "Sweep", "break_even", "faster_link", "plan", "plans", "ranked",
-    "sweep",
-]  # fmt: skip
-
 #: The strategies that cut the data.
 CUT = ("streams", "three-streams", "hybrid")
 #: So many accesses to an element, and break-even is taken to lie nowhere; it is placed to a thousandth of itself.
@@ -99,7 +94,14 @@ def plans(problems: Sequence[Problem], machine: Machine) -> list[Plan]:
     answers = []
     for n, problem in enumerate(problems):
         by_strategy = {strategy: curves[n] for strategy, curves in times.items()}
-        by_strategy |= {name: by_streams([problem], machine, name)[0] for name in _more(problem)}
+        wanted = {
+            "batched": problem.copies_in > 1 or problem.copies_out > 1,
+            "explicit-pageable": problem.memory == "pageable",
+            "streams-pageable": problem.memory == "pageable",
+            "graph": problem.launch_seconds > 0,
+        }
+        more = [strategy for strategy, has in wanted.items() if has]
+        by_strategy |= {name: by_streams([problem], machine, name)[0] for name in more}
         play = not (several and problem.has_closed_form)
         ranking = ranked([_predicted(problem, machine, curve, play) for curve in by_strategy.values()])
         kernel = min([kernel_seconds(problem, machine), *(seconds for _, seconds in problem.kernel_at)])
@@ -110,17 +112,6 @@ def plans(problems: Sequence[Problem], machine: Machine) -> list[Plan]:
         useful = {strategy: by_strategy[strategy].useful for strategy in CUT if strategy in by_strategy}
         answers.append(Plan(problem, machine, tuple(ranking), bounds, ranges[n], parts, useful))
     return answers
-
-
-def _more(problem: Problem) -> list[str]:
-    """The strategies that only some problems have."""
-    wanted = {
-        "batched": problem.copies_in > 1 or problem.copies_out > 1,
-        "explicit-pageable": problem.memory == "pageable",
-        "streams-pageable": problem.memory == "pageable",
-        "graph": problem.launch_seconds > 0,
-    }
-    return [strategy for strategy, has in wanted.items() if has]
 
 
 def _predicted(problem: Problem, machine: Machine, times: ByStreams, play: bool) -> Prediction:

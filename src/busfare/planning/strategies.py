@@ -21,11 +21,6 @@ from busfare.planning.machine import Machine
 from busfare.planning.problem import Problem, Step
 from busfare.timeline.program import Mapped, Program, mapped_seconds
 
-__all__ = [
-    "STRATEGIES", "Cut", "Layout", "Roofline", "best_streams", "carried", "eq1", "eq2", "eq3", "eq4", "eq5_shared", "eq6",
-    "explicit", "hybrid", "kernel_seconds", "kernel_split", "layout_of", "program_of", "roofline_of",
-]  # fmt: skip
-
 
 class Layout(NamedTuple):
     """Which of a machine's curves carries the data each way, and over which streams the work is laid out: all in `one`,
@@ -147,9 +142,8 @@ def program_of(problem: Problem, machine: Machine, strategy: str, streams: int =
     for chunks, step in product(rounds, steps):
         into, out = step.h2d_bytes * more_in, step.d2h_bytes * more_out
         for n in chunks if layout.into != "mapped" else ():
-            copies(
-                "h2d", n, into * shares[n], arrays[0], 0 if by_engine or problem.copies_in_order else n + 2
-            )
+            stream = 0 if by_engine or problem.copies_in_order else n + 2
+            copies("h2d", n, into * shares[n], arrays[0], stream)
         for n in chunks:
             reads, writes = (
                 Mapped(size * shares[n], curves[direction]) if memory == "mapped" and size > 0 else None
@@ -305,9 +299,8 @@ def best_streams(equation: int, cut: Cut) -> FloatArray:
     For eq 4 it is the smallest number that still helps, for the others the largest. NaN where no number follows: eq 3
     only falls, and so does each equation without a gap.
     """
-    into, kernel, out, gap_in, gap_out = np.broadcast_arrays(
-        cut.h2d, cut.kernel, cut.d2h, cut.h2d_gap, cut.d2h_gap
-    )
+    terms = cut.h2d, cut.kernel, cut.d2h, cut.h2d_gap, cut.d2h_gap
+    into, kernel, out, gap_in, gap_out = np.broadcast_arrays(*terms)
     in_leads = into >= out
     if equation == 4:
         # B·G + g(n−1) = t_E/n + B·G/n, of the lesser direction: a quadratic in n.

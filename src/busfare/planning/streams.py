@@ -10,32 +10,11 @@ from typing import NamedTuple
 import numpy as np
 
 from busfare.nodes import Curve, FloatArray
+from busfare.planning import strategies as forms
 from busfare.planning.machine import Category, Machine
 from busfare.planning.problem import Problem
-from busfare.planning.strategies import (
-    AT_ONCE,
-    Cut,
-    best_streams,
-    carried,
-    eq1,
-    eq2,
-    eq3,
-    eq4,
-    eq5_shared,
-    eq6,
-    explicit,
-    hybrid,
-    kernel_seconds,
-    kernel_split,
-    layout_of,
-    program_of,
-    shares_of,
-)  # fmt: skip
+from busfare.planning.strategies import AT_ONCE, Cut, carried, kernel_seconds, layout_of
 from busfare.timeline.program import share_with_mapped
-
-__all__ = [
-    "MOST_PLAYED", "WITHIN", "ByStreams", "StreamRange", "by_streams", "closed", "played", "stream_ranges",
-]  # fmt: skip
 
 #: Streams are worth having until the time is this near to the least.
 WITHIN = 0.01
@@ -139,7 +118,7 @@ def cut_of(problems: Sequence[Problem], machine: Machine, strategy: str, streams
     if any(p.kernel_at for p in problems):
         columns = np.broadcast_to(streams, (len(problems), streams.shape[-1]))
         rows = zip(problems, kernel, columns, strict=True)
-        kernel = np.array([kernel_split(p, float(whole[0]), n, layout) for p, whole, n in rows])
+        kernel = np.array([forms.kernel_split(p, float(whole[0]), n, layout) for p, whole, n in rows])
     into, out = sides = _sides(problems, machine, strategy, streams)
     # One unit of the GPU issues the copies of all streams in turn: each waits for the other direction's g, too, but for the
     # first two chunks in, which go before any copy out, and the last one out.
@@ -151,7 +130,7 @@ def cut_of(problems: Sequence[Problem], machine: Machine, strategy: str, streams
         side.gap + np.where(duplex, crossing * opposite.gap, 0.0)
         for side, opposite in zip(sides, (out, into), strict=True)
     ]
-    shares = shares_of(machine, layout)
+    shares = forms.shares_of(machine, layout)
     slowdowns = [np.full_like(moves, 1 / share) for moves, share in zip(moving, shares, strict=True)]
     if layout.out != "mapped":
         busy = [moves + gap * (streams - 1) for moves, gap in zip(moving, gaps, strict=True)]
@@ -177,17 +156,17 @@ def cut_of(problems: Sequence[Problem], machine: Machine, strategy: str, streams
 def closed(cut: Cut, strategy: str, category: Category) -> tuple[FloatArray, str]:
     """Seconds by the equation that holds for a strategy on a category of device, and the equation's name."""
     if strategy == "hybrid":
-        return hybrid(cut), "copies beside mapped writes"
+        return forms.hybrid(cut), "copies beside mapped writes"
     if strategy == "mapped":
-        return eq6(cut), "W14 eq 6"
+        return forms.eq6(cut), "W14 eq 6"
     if strategy not in ("streams", "three-streams", "graph"):
-        return explicit(cut), "W14 §III"
+        return forms.explicit(cut), "W14 §III"
     if category == "implicit-synchronization":
-        return np.maximum(eq1(cut), eq2(cut)), "W14 eq 1, 2"
+        return np.maximum(forms.eq1(cut), forms.eq2(cut)), "W14 eq 1, 2"
     if category == "one-copy-engine":
-        return np.maximum(eq3(cut), eq4(cut)), "W14 eq 3, 4"
+        return np.maximum(forms.eq3(cut), forms.eq4(cut)), "W14 eq 3, 4"
     shared = max(np.max(cut.h2d_slowdown), np.max(cut.d2h_slowdown)) > 1
-    return eq5_shared(cut), "W14 eq 5, slowed while shared" if shared else "W14 eq 5"
+    return forms.eq5_shared(cut), "W14 eq 5, slowed while shared" if shared else "W14 eq 5"
 
 
 def by_streams(problems: Sequence[Problem], machine: Machine, strategy: str) -> list[ByStreams]:
@@ -215,7 +194,7 @@ def by_streams(problems: Sequence[Problem], machine: Machine, strategy: str) -> 
 def played(problem: Problem, machine: Machine, strategy: str, streams: int = 1) -> float:
     """Seconds of a strategy's program. Raises InputError for a kernel without a time."""
     once = problem.launch_seconds if strategy == "graph" else 0.0
-    return once + program_of(problem, machine, strategy, streams).play().seconds
+    return once + forms.program_of(problem, machine, strategy, streams).play().seconds
 
 
 def _by_playing(problem: Problem, machine: Machine, strategy: str, most: int) -> ByStreams:
@@ -251,10 +230,10 @@ def stream_ranges(
     cut = Cut(*(np.broadcast_to(term, at_best.shape)[:, 0] for term in terms))
     equation = np.full(len(by_number), 5)
     if machine.category == "implicit-synchronization":
-        equation = np.where(eq1(cut) >= eq2(cut), 1, 2)
+        equation = np.where(forms.eq1(cut) >= forms.eq2(cut), 1, 2)
     elif machine.category == "one-copy-engine":
-        equation = np.where(eq3(cut) >= eq4(cut), 3, 4)
-    formulas = {e: best_streams(e, cut) for e in set(equation.tolist())}
+        equation = np.where(forms.eq3(cut) >= forms.eq4(cut), 3, 4)
+    formulas = {e: forms.best_streams(e, cut) for e in set(equation.tolist())}
     ranges = []
     for n, (e, times) in enumerate(zip(equation.tolist(), by_number, strict=True)):
         follows = times.by != "timeline" and np.isfinite(formulas[e][n])

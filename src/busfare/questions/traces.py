@@ -102,9 +102,8 @@ class Report(Part):
 
     def repeated(self) -> dict[str, Any]:
         """Options that the command of a finding repeats to show the same gain, by field."""
-        return {
-            name: value for name, value in self.given().items() if name in WhatIf.names() & Report.names()
-        }
+        repeated = WhatIf.names() & Report.names()
+        return {name: value for name, value in self.given().items() if name in repeated}
 
     @property
     def of_job(self) -> bool:

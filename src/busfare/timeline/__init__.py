@@ -3,20 +3,21 @@
 from busfare.timeline.build import timeline
 from busfare.timeline.engine import (
     PART_NAMES,
+    START_UP,
+    UNEXPLAINED,
     Decided,
     PathPart,
     Played,
     critical_path_shares,
     decided,
     limits,
+    part_seconds,
     play,
     set_by,
-    startup_seconds,
-    unexplained_seconds,
 )
 from busfare.timeline.model import Timeline
 
 __all__ = [
-    "PART_NAMES", "Decided", "PathPart", "Played", "Timeline", "critical_path_shares", "decided", "limits", "play",
-    "set_by", "startup_seconds", "timeline", "unexplained_seconds",
+    "PART_NAMES", "START_UP", "UNEXPLAINED", "Decided", "PathPart", "Played", "Timeline", "critical_path_shares",
+    "decided", "limits", "part_seconds", "play", "set_by", "timeline",
 ]  # fmt: skip

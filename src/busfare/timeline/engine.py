@@ -20,11 +20,6 @@ from busfare.trace.lanes import Union
 from busfare.trace.tables import WAITS_FOR
 from busfare.trace.words import CLASSES, GRAPH_LAUNCH, Words, kind_codes
 
-__all__ = [
-    "PART_NAMES", "Decided", "PathPart", "Played", "Unrecorded", "core_columns", "critical_path_shares", "decided",
-    "limits", "play", "set_by", "startup_seconds", "unexplained_seconds", "unrecorded",
-]  # fmt: skip
-
 NS = 1e-9
 Nodes = NDArray[np.int32]
 TIMES_OF_PLAY = ("call_start", "call_end", "operation_start", "operation_end")
@@ -202,14 +197,9 @@ def set_by(shares: Sequence[PathPart]) -> str:
     return "gpu" if of_gpus >= 0.5 else "host"
 
 
-def unexplained_seconds(shares: Sequence[PathPart]) -> float:
-    """How much of a run nothing in its trace explains, from `critical_path_shares`."""
-    return sum(part.seconds for part in shares if part.part == UNEXPLAINED)
-
-
-def startup_seconds(shares: Sequence[PathPart]) -> float:
-    """How much of a run is start-up, from `critical_path_shares`."""
-    return sum(part.seconds for part in shares if part.part == START_UP)
+def part_seconds(shares: Sequence[PathPart], part: str) -> float:
+    """How much of a run is of a part, as UNEXPLAINED (nothing in its trace explains it) or START_UP."""
+    return sum(path_part.seconds for path_part in shares if path_part.part == part)
 
 
 def _unexplained_in_calls(timeline: Timeline, steps: NDArray[np.uint8], rows: Nodes, lengths: Times) -> Times:
@@ -298,9 +288,8 @@ def unrecorded(
     """
     before = length(runs)
     by_host = [staged(run.operations) for run in runs]
-    staging = max(
-        int(run.columns["operation_duration"][rows].sum()) for run, rows in zip(runs, by_host, strict=True)
-    )
+    pairs = zip(runs, by_host, strict=True)
+    staging = max(int(run.columns["operation_duration"][rows].sum()) for run, rows in pairs)
     stages = staging >= STAGING_SHARE * before
     if not any(run.calls.height for run in runs) or (before <= target_ns and not stages):
         return Unrecorded(list(runs), 0, before)

@@ -15,8 +15,6 @@ from busfare.trace.columns import numbered
 from busfare.trace.lanes import Union
 from busfare.trace.sites import innermost
 
-__all__ = ["StreamedLayers", "streamed_layers"]
-
 Rows = NDArray[np.int64]
 NONE = np.iinfo(np.int64).max
 #: Copies that bring less than this part of what the most for one kernel is are inputs and scalars, not what is streamed.
@@ -223,12 +221,10 @@ def _by_ranges(timeline: Timeline, compute: Rows, brought: Rows) -> tuple[Rows, 
     ranges = timeline.trace.markers.filter(pl.col("end_ns") > pl.col("start_ns"))
     name = pl.col("name").cast(pl.String)
     named = ranges.with_columns(stem=name.str.replace_all(r"\d+", "#"), digits=name.str.extract_all(r"\d+"))
-    named = named.filter(
-        pl.col("stem").str.contains("#", literal=True) & ~pl.col("stem").str.contains(STEP_NAME)
-    )
-    calls = timeline.calls.select("process", "thread", "start_ns")[
-        timeline.columns["operation_call"][compute]
-    ]
+    stem_text = pl.col("stem").str
+    named = named.filter(stem_text.contains("#", literal=True) & ~stem_text.contains(STEP_NAME))
+    launching = timeline.columns["operation_call"][compute]
+    calls = timeline.calls.select("process", "thread", "start_ns")[launching]
     spent = timeline.columns["operation_duration"][compute]
     best, most = None, 0
     for (stem,), some in named.group_by("stem", maintain_order=True):

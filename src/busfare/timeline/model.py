@@ -20,21 +20,13 @@ from busfare.trace.columns import matches
 from busfare.trace.lanes import Union
 from busfare.trace.words import HOST_FUNCTION, Words
 
-__all__ = [
-    "ACT", "COLUMN_TYPES", "LINK_COLUMNS", "LONGEST_NS", "NOTHING", "NO_LINKS", "STAGED_ABOVE_BYTES", "WAIT", "Columns",
-    "Mask", "NoMatchError", "Route", "Scope", "SharedLinks", "Taken", "Timeline", "Times", "activity", "chosen_by", "either",
-    "matching", "pageable", "staged", "typed",
-]  # fmt: skip
-
 Columns = dict[str, NDArray[Any]]
 Mask = NDArray[np.bool_]
 Times = NDArray[np.int64]
 #: Types that the core takes, by the column's name behind its table; all others are int64: times in ns, and places.
 COLUMN_TYPES: dict[str, Any] = {
-    **dict.fromkeys(
-        ["thread", "after", "wait_key", "act_stream", "act_event", "awaits", "members"], np.int32
-    ),
-    **dict.fromkeys(["call", "stream", "engine", "takes", "links"], np.int32),
+    **dict.fromkeys(["thread", "after", "wait_key", "act_stream", "act_event", "awaits"], np.int32),
+    **dict.fromkeys(["call", "stream", "engine", "takes", "links", "members"], np.int32),
     **dict.fromkeys(["device", "context", "slots", "opposite"], np.int32),
     **dict.fromkeys(["wait", "act", "launched", "unordered", "kind"], np.uint8),
     **dict.fromkeys(["bytes_per_s", "both", "weight", "link_cost", "demand"], np.float64),

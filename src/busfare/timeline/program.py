@@ -28,8 +28,6 @@ from busfare.nodes import Contention, Curve, FloatArray
 from busfare.timeline import _core
 from busfare.timeline.model import WAIT, Columns, at_rest
 
-__all__ = ["GpuRules", "Mapped", "Played", "Program", "mapped_seconds", "share_with_mapped"]
-
 #: Into so many parts the processors of the GPU are divided among kernels.
 SLOTS = 1000
 #: Links by use: copies beside copies, copies in beside mapped writes, copies out beside mapped reads. Even links have the
@@ -130,9 +128,8 @@ def share_with_mapped(share: Any, copying: Any, writing: Any, kernel: Any) -> An
     first LULL_S of each kernel's data, as far as the copies' time beyond it has emptied them.
     """
     lull = np.clip((copying - writing * share) / (2 - share), 0.0, LULL_S)
-    return 1.0 - (1.0 - share) * np.maximum(writing - lull, 0.0) / np.maximum(
-        np.maximum(writing, kernel), 1e-30
-    )
+    whole = np.maximum(np.maximum(writing, kernel), 1e-30)
+    return 1.0 - (1.0 - share) * np.maximum(writing - lull, 0.0) / whole
 
 
 class Program:
@@ -222,9 +219,8 @@ class Program:
         direction, but for the first two chunks in, which go before any copy out, and the last one out.
         """
         curves = {o.kind: o.curve for o in self._operations if o.curve}
-        streams = {
-            kind: list(dict.fromkeys(o.stream for o in self._operations if o.kind == kind)) for kind in curves
-        }
+        used = list(dict.fromkeys((o.kind, o.stream) for o in self._operations))
+        streams = {kind: [stream for of, stream in used if of == kind] for kind in curves}
         duplex = len(curves) == 2 and len(set().union(*streams.values())) > 1
         before: dict[int, str] = {}
         gaps = []
@@ -235,10 +231,8 @@ class Program:
             crossed = len(order) == 1 or (place > 1 if o.kind == "h2d" else place < len(order) - 1)
             contending = [kind for kind in curves if o.curve and ((duplex and crossed) or kind == o.kind)]
             behind = before.get(o.stream) == o.kind
-            counts = [1 if behind else len(streams[kind]) for kind in contending]
-            gaps.append(
-                sum(float(curves[kind].issue_interval(n)) for kind, n in zip(contending, counts, strict=True))
-            )
+            counts = {kind: 1 if behind else len(streams[kind]) for kind in contending}
+            gaps.append(sum(float(curves[kind].issue_interval(count)) for kind, count in counts.items()))
             before[o.stream] = o.kind
         return gaps
 

@@ -173,6 +173,11 @@ class Names(NamedTuple):
         of, first_rows = numbered([np.ascontiguousarray(numbers.to_numpy())])
         return Names(names[first_rows].cast(pl.String).to_list(), of)
 
+    def matching(self, pattern: str) -> NDArray[np.bool_]:
+        """Whether each call's name contains the regular expression `pattern`; shape (calls,)."""
+        texts = pl.Series(self.texts, dtype=pl.String)
+        return texts.str.contains(pattern).fill_null(False).to_numpy()[self.of]
+
 
 def calls_named(calls: pl.DataFrame, pattern: str, names: Names | None = None) -> pl.DataFrame:
     """Row, process, correlation, times and waits_for of the calls whose name contains the regular expression `pattern`.

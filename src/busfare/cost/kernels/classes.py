@@ -12,13 +12,9 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-__all__ = [
-    "CLASSES", "MEMORY", "Work", "class_named", "class_of", "is_user_code", "type_named", "type_of", "work_of",
-]  # fmt: skip
-
 #: Classes whose kernels read and write each byte about once: the memory, or a cache, bounds them.
 MEMORY = frozenset(
-    {"elementwise", "reduction", "softmax", "norm", "copy", "pooling", "optimizer", "activation"}
+    ["elementwise", "reduction", "softmax", "norm", "copy", "pooling", "optimizer", "activation"]
 )
 CLASSES = (
     "gemm", "convolution", "attention", "fft", *sorted(MEMORY), "gather", "sort", "random", "communication", "other",
@@ -80,25 +76,17 @@ def type_of(name: str) -> str | None:
     return _first("pipeline", name[:MOST_CHARACTERS])
 
 
-@cache
-def _spelled() -> dict[str, tuple[str, int]]:
-    """The numbers that a word is for, and their bytes."""
-    return {
-        word: (kind, row["bytes"]) for kind, row in _table()["numbers"].items() for word in row["spelled"]
-    }
-
-
 def type_named(word: str, kind: str) -> tuple[str, int] | None:
     """The pipeline and the bytes of an element for numbers that a trace, or people, call `word` in a kernel of class
     `kind`; None where nobody does. Products of matrices in fp16 and below run on tensor pipelines.
     """
-    spelled = _spelled().get(word.strip().lower())
-    if spelled is None:
+    word = word.strip().lower()
+    numbers = _table()["numbers"]
+    plain = next((name for name, row in numbers.items() if word in row["spelled"]), None)
+    if plain is None:
         return None
-    plain, width = spelled
-    matrix = kind in ("gemm", "convolution", "attention")
-    on_tensor = matrix and plain not in ("fp32", "fp64")
-    return (f"{plain}_tensor" if on_tensor or plain == "tf32" else plain), width
+    on_tensor = kind in ("gemm", "convolution", "attention") and plain not in ("fp32", "fp64")
+    return (f"{plain}_tensor" if on_tensor or plain == "tf32" else plain), numbers[plain]["bytes"]
 
 
 class Work(NamedTuple):
@@ -136,9 +124,8 @@ def work_of(kind: str, operator: str | None, shapes: str | None, types: str | No
         return Work(bytes=float(width * (sum(elements) + written)), pipeline=pipeline, element_bytes=width)
     if kind == "gather" and name == "embedding" and len(sizes) > 1 and len(sizes[0]) == 2:
         # Rows of the table that are read and written; what says which are small beside them.
-        return Work(
-            bytes=2.0 * width * sizes[0][1] * math.prod(sizes[1]), pipeline=pipeline, element_bytes=width
-        )
+        moved = 2.0 * width * sizes[0][1] * math.prod(sizes[1])
+        return Work(bytes=moved, pipeline=pipeline, element_bytes=width)
     return Work(pipeline=pipeline, element_bytes=width)
 
 

@@ -15,9 +15,7 @@ from numpy.typing import ArrayLike
 from busfare.cost.kernels.classes import type_named
 from busfare.errors import InputError
 from busfare.nodes import FloatArray, Gemm, Node, gpus
-from busfare.nodes.component import Pass
-
-__all__ = ["SHARE_OF_PEAK", "TILES", "Limits", "gemm_seconds", "limits_of", "pipeline_of", "product_seconds"]
+from busfare.nodes.component import Pass, Stream
 
 #: Bytes that one multiprocessor takes from L2 in a cycle: the width of its port [CUDA C++ Best Practices Guide].
 L2_PORT_BYTES = 64
@@ -146,9 +144,8 @@ def limits_of(node: Node, measured: bool = True) -> Limits:
     streamed = memory * share
     if probed is not None:
         streams = probed.memory_bytes_per_s
-        streamed = next(
-            (streams[kind] for kind in ("triad", "copy", "write", "read") if kind in streams), streamed
-        )
+        kinds: tuple[Stream, ...] = ("triad", "copy", "write", "read")
+        streamed = next((streams[kind] for kind in kinds if kind in streams), streamed)
         l2, launch = probed.l2_bytes_per_s or l2, probed.launch_s
         peaks |= {str(kind): rate for kind, rate in probed.flops_per_s.items()}
         for kind in {gemm.type for gemm in probed.gemm}:
@@ -222,9 +219,8 @@ def gemm_seconds(
     compute = np.full(len(m), np.inf)
     for split in SPLITS:
         waves = np.ceil(blocks * split / limits.multiprocessors)
-        seconds = (waves * 2.0 * rows * columns * np.ceil(k / split / TILE_DEPTH) * TILE_DEPTH / rate).min(
-            axis=0
-        )
+        depth = np.ceil(k / split / TILE_DEPTH) * TILE_DEPTH
+        seconds = (waves * 2.0 * rows * columns * depth / rate).min(axis=0)
         if split > 1:
             # Partial sums are written and read again in 4 bytes.
             seconds += 4.0 * batch * m * n * split / limits.memory

@@ -20,8 +20,6 @@ from busfare.cost.kernels.classes import MEMORY
 from busfare.cost.kernels.limits import OVERLAP, Limits, product_seconds
 from busfare.nodes import FloatArray
 
-__all__ = ["BOUNDS", "Evidence", "Moved", "memory_seconds", "move", "split", "tensor_products"]
-
 Rows = NDArray[np.intp]
 #: What a moved time went by: `between` the memories' ratio and the multiprocessors' where nothing is known of the kernel;
 #: `none`: not predicted.
@@ -78,9 +76,8 @@ def move(evidence: Evidence, of: Rows, seconds: FloatArray, here: Limits, there:
     """Kernels that took `seconds` `here`, there; `of`: the row of `evidence` of each. Shape (rows,) both."""
     kinds = np.array(evidence.kinds, dtype=object)
     product_here, product_there = _products(evidence, here, there)
-    peaks = np.where(
-        np.isin(kinds, ["gemm", "convolution", "attention"]), _peaks(evidence, here, there), np.nan
-    )
+    dense = np.isin(kinds, ["gemm", "convolution", "attention"])
+    peaks = np.where(dense, _peaks(evidence, here, there), np.nan)
     pass_here, pass_there = _passes(evidence, here, there)
     passed = np.isfinite(pass_here + pass_there)
     derived = {

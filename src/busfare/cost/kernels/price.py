@@ -18,8 +18,6 @@ from busfare.nodes import FloatArray, Node
 from busfare.trace.tables import REACH, SHAPE
 from busfare.trace.words import COMMUNICATION
 
-__all__ = ["RANGED", "SIDES", "KernelPrice", "KernelPrices", "price_kernel", "price_kernels", "ranges"]
-
 #: Columns of counted bytes.
 COUNTED = ("dram_read_bytes", "dram_write_bytes", "l2_bytes")
 #: Of a launch, what tells kernels of one name apart.
@@ -144,9 +142,7 @@ def price_kernel(
         # Bytes of a kernel whose class says nothing are counted ones: they show how much of its time the memory takes.
         passed = kernel_class in here.passes.keys() & there.passes.keys()
         measures = given | {"dram_bytes": bytes_ if kernel_class in _UNSTREAMED and not passed else None}
-        columns = {
-            name: np.array([np.nan if value is None else value], float) for name, value in measures.items()
-        }
+        columns = {name: np.array([value], float) for name, value in measures.items()}  # None is NaN
         evidence = Evidence([kernel_class], [pipeline], columns)
         moved = move(evidence, np.zeros(1, np.intp), took, here, there)
         rung = "counters" if BOUNDS[moved.bounds[0]] == "counted" else _rung(here, there)

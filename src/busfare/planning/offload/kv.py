@@ -24,10 +24,6 @@ from busfare.questions import KvLayout as Layout
 from busfare.timeline.edit import COPY_CALL_NS, LAUNCH_CALL_NS
 from busfare.timeline.program import Mapped, Program
 
-__all__ = [
-    "LAYOUTS", "Blocks", "Fetch", "Host", "Layout", "Prefill", "fetch", "host_of", "ranked", "worth_fetching",
-]  # fmt: skip
-
 #: Of those that take as long, the one with less to write comes first; `contiguous`, the bound, needs a cache of one piece.
 LAYOUTS: tuple[Layout, ...] = get_args(Layout)
 Limit = Literal["link", "submission", "copy engine", "host gather"]

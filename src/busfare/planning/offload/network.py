@@ -22,21 +22,11 @@ from busfare.cost.ranges import Ranged, range_of
 from busfare.errors import InputError
 from busfare.nodes import FloatArray, Memory, Node
 from busfare.planning.machine import machine_of
+from busfare.planning.offload import shapes
 from busfare.planning.offload.kv import host_of
 from busfare.planning.offload.schedule import Layers
-from busfare.planning.offload.shapes import (
-    Layer,
-    Matrix,
-    Model,
-    NumberType,
-    kv_bytes_per_token,
-    number_type,
-    read_model,
-    weight_bytes,
-)
+from busfare.planning.offload.shapes import Layer, Matrix, Model, NumberType, number_type
 from busfare.questions import OF_MODEL, Offload
-
-__all__ = ["LayerSeconds", "Network", "experts_touched", "network_of"]
 
 #: What attention reaches of a tensor pipeline's rate that products reach: 62 of 83 % of the peak on an A100
 #: [FlashAttention-2 §4.1: 50 to 73 %].
@@ -133,7 +123,7 @@ class Network:
     @cached_property
     def whole_bytes(self) -> tuple[float, ...]:
         """Weights of each layer, bytes."""
-        return tuple(weight_bytes(self.model, self.type).tolist())
+        return tuple(shapes.weight_bytes(self.model, self.type).tolist())
 
     @cached_property
     def held(self) -> tuple[float, ...]:
@@ -195,16 +185,14 @@ class Network:
         `only_experts` what is no expert's of layers with experts.
         """
         always = (self.model.embedding + self.model.head) * number_type(self.type).weight_size
-        always += kv_bytes_per_token(self.model) * (self.batch * self.context + tokens)
+        always += shapes.kv_bytes_per_token(self.model) * (self.batch * self.context + tokens)
         return always + sum(self.whole_bytes) - sum(self.held)
 
     def ends(self, tokens: float) -> tuple[Layers, Layers, Layers]:
         """The layers of a pass with the least, the predicted and the most seconds of each on the GPU."""
-        times = self.computed(tokens)
-        low, middle, high = (
-            self.layers(tokens, end.tolist()) for end in (times.low, times.seconds, times.high)
-        )
-        return low, middle, high
+        seconds, low, high, _ = self.computed(tokens)
+        least, middle, most = (self.layers(tokens, end.tolist()) for end in (low, seconds, high))
+        return least, middle, most
 
     @cached_property
     def computed(self) -> Callable[[float], LayerSeconds]:
@@ -330,7 +318,7 @@ class _Gpu(NamedTuple):
 def network_of(question: Offload, node: Node) -> Network:
     """The network of `asked.model`, and how it is brought. Raises InputError that names the field."""
     assert question.model is not None
-    model = read_model(question.model)
+    model = shapes.read_model(question.model)
     number_type(question.type)
     experts = next((layer.experts for layer in model.layers if layer.experts), 0)
     if question.only_experts and not experts:

@@ -27,12 +27,6 @@ from busfare.questions import MOST_LAYERS
 from busfare.questions import HostMemory as Memory
 from busfare.timeline.program import Mapped, Program
 
-__all__ = [
-    "DEPTHS", "MEMORIES", "ROWS_OF_TILE", "Layers", "Memory", "Ranked", "Schedule", "best_first", "break_even",
-    "copy_curve", "copy_seconds", "device_bytes", "link_share", "pass_seconds", "program_of", "ranged", "rereads",
-    "residents_of", "schedules", "seconds_of", "share_hidden",
-]  # fmt: skip
-
 MEMORIES: tuple[Memory, ...] = get_args(Memory)
 #: The most rows of a product that one tile holds [TILES of cost/kernels/limits.py].
 ROWS_OF_TILE = max(rows for rows, _ in TILES)
@@ -175,11 +169,8 @@ def program_of(layers: Layers, schedule: Schedule, machine: Machine, share: floa
 
     def compute(layer: int) -> None:
         size, streamed = layers.bytes[layer], layer >= first
-        reads = (
-            Mapped(size * layers.row_tiles, into)
-            if streamed and schedule.memory == "mapped" and size > 0
-            else None
-        )
+        mapped = streamed and schedule.memory == "mapped" and size > 0
+        reads = Mapped(size * layers.row_tiles, into) if mapped else None
         after = (copied[layer],) if layer in copied else ()
         # Nothing runs while the host waits for a router and its copies.
         waits = layers.routed_seconds if layer in copied else 0.0
@@ -321,15 +312,9 @@ def best_first(layers: Layers, machine: Machine, of: Iterable[Schedule], share: 
     candidates.sort(key=lambda r: (rereads(layers, r.schedule), r.seconds))
     if candidates:
         first = candidates[0]
-        alike = [
-            r
-            for r in candidates
-            if r.seconds <= first.seconds * (1 + WITHIN)
-            and rereads(layers, r.schedule) == rereads(layers, first.schedule)
-        ]
-        first = min(
-            alike, key=lambda r: (r.device_bytes, r.schedule.depth, MEMORIES.index(r.schedule.memory))
-        )
+        most, again = first.seconds * (1 + WITHIN), rereads(layers, first.schedule)
+        near = [r for r in candidates if r.seconds <= most and rereads(layers, r.schedule) == again]
+        first = min(near, key=lambda r: (r.device_bytes, r.schedule.depth, MEMORIES.index(r.schedule.memory)))
         candidates.remove(first)
         candidates.insert(0, first)
     return candidates
@@ -385,10 +370,8 @@ def break_even(
     while streamed(high) > elsewhere(high):
         low, high = high, 2 * high
         if high > most:
-            return (
-                None,
-                f"no break-even: streaming is still slower at {most:,.0f} tokens, where the search ends",
-            )
+            why = f"no break-even: streaming is still slower at {most:,.0f} tokens, where the search ends"
+            return None, why
     while high - low > CLOSE * low:
         middle = (low + high) / 2
         low, high = (middle, high) if streamed(middle) > elsewhere(middle) else (low, middle)

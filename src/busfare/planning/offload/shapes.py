@@ -18,11 +18,6 @@ from busfare.nodes.toml import read_text
 from busfare.printable import printable
 from busfare.questions import MOST_LAYERS
 
-__all__ = [
-    "Layer", "Matrix", "Model", "NumberType", "kv_bytes_per_token", "model_of", "number_type", "read_model", "shape_names",
-    "weight_bytes",
-]  # fmt: skip
-
 Result = TypeVar("Result")
 FILE = Path(__file__).with_suffix(".toml")
 #: A config.json is a page or two.
@@ -301,9 +296,8 @@ def _layer(config: _Config, kind: str, hidden: int, window: int, dense: bool) ->
     experts = used = 0
     vectors += 2 * hidden
     if dense:
-        inner = config.whole(
-            ("intermediate_size", "ffn_dim", "n_inner"), 4 * hidden if kind == "gpt2" else None
-        )
+        usual = 4 * hidden if kind == "gpt2" else None
+        inner = config.whole(("intermediate_size", "ffn_dim", "n_inner"), usual)
         mlp = _mlp(hidden, inner, gated=kind not in _PLAIN)
         if kind in _PLAIN:
             # Both norms have a bias too, as have all products.
@@ -311,9 +305,8 @@ def _layer(config: _Config, kind: str, hidden: int, window: int, dense: bool) ->
     else:
         experts = config.whole(("num_local_experts", "num_experts", "n_routed_experts"))
         used = config.whole(("num_experts_per_tok", "experts_per_token"), most=experts)
-        inner = config.whole(
-            "intermediate_size" if kind in ("mixtral", "gpt_oss") else "moe_intermediate_size"
-        )
+        key = "intermediate_size" if kind in ("mixtral", "gpt_oss") else "moe_intermediate_size"
+        inner = config.whole(key)
         expert = _mlp(hidden, inner)
         shared = config.whole("shared_expert_intermediate_size", 0, least=0)
         shared += inner * config.whole("n_shared_experts", 0, least=0)

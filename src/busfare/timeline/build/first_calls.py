@@ -28,8 +28,6 @@ from busfare.trace.columns import numbered
 from busfare.trace.lanes import Union
 from busfare.trace.words import Names, Words
 
-__all__ = ["startup"]
-
 #: Tukey's fence for values that are far out, in interquartile ranges beyond the third quartile.
 FAR_OUT = 3.0
 #: Calls by their names: those of CUDA, HIP and HSA; those that load code or create a context; those whose only one may just
@@ -53,11 +51,7 @@ def startup(host: HostCalls, work: DeviceWork, wait: NDArray[np.uint8]) -> Times
     if calls.is_empty():
         return np.zeros(0, np.int64)
     names = Names.of_calls(calls)
-    texts = pl.Series(names.texts, dtype=pl.String)
-    named = {
-        name: texts.str.contains(pattern).fill_null(False).to_numpy()[names.of]
-        for name, pattern in PATTERNS.items()
-    }
+    named = {name: names.matching(pattern) for name, pattern in PATTERNS.items()}
     process, _ = alike(calls.select("process"))
     starts, ends = (calls[name].to_numpy() for name in ("start_ns", "end_ns"))
     callers, operation, before, took = _before_work(work, starts, ends, wait)
@@ -84,7 +78,7 @@ def startup(host: HostCalls, work: DeviceWork, wait: NDArray[np.uint8]) -> Times
     np.minimum.at(first_end, process[callers[running]], kernel_ends)
     early = works | named["sizeless"] | (starts < first_end[process])
     later = timed & ~first
-    longest = np.full(len(texts), -1)
+    longest = np.full(len(names.texts), -1)
     np.maximum.at(longest, names.of[later], before[later])
     comparable = (longest[names.of] >= 0) | ~may_be_large & early
     rows = np.flatnonzero(timed & first & (before > longest[names.of]) & comparable)

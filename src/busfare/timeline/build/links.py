@@ -22,8 +22,6 @@ from busfare.timeline.build.work import DIRECTIONS, alike, most_load
 from busfare.timeline.model import Columns, Route, SharedLinks, Taken, Times, at_rest
 from busfare.trace.words import Words
 
-__all__ = ["alone", "copy_seconds_at_once", "link_columns", "shared_links"]
-
 #: From this part of its rate on, a lane that several copies use is full: small gaps between copies are averaged in.
 FULL = 0.9
 
@@ -102,9 +100,8 @@ def shared_links(operations: pl.DataFrame, node: Node) -> SharedLinks | None:
         for lane, count in takers.items()
         if count > 1 and not isinstance(node.links[lane.link], MemoryLink)
     }
-    carries |= {
-        lane: gpu_link for lane in takers if lane.opposite in takers and (gpu_link := _gpu_link(node, lane))
-    }
+    duplex_lanes = [lane for lane in takers if lane.opposite in takers]
+    carries |= {lane: gpu_link for lane in duplex_lanes if (gpu_link := _gpu_link(node, lane))}
     carries |= _memories(node, keys, walked)
     kept = sorted(carries)
     if not kept:
@@ -220,27 +217,21 @@ def _rates(operations: pl.DataFrame, duration_ns: Times) -> tuple[FloatArray, ND
 def _walk(node: Node, direction: str, device: int, peer: int, host: int) -> list[Lane]:
     """The lanes that a copy takes on its host; none where the node has no path."""
     try:
-        here = node.gpu(device).name
-        if direction == "p2p":
-            links = node.peer_path(device, peer).links if peer >= 0 else ()
-        else:
-            path = node.host_path(device)
-            links = path.links[::-1]
-            if direction == "h2d":
-                links, here = path.links, path.memory.name if path.memory else path.links[0].between[0]
+        path = node.host_path(device) if direction != "p2p" else node.peer_path(device, peer)
     except InputError:
         return []
+    if (direction == "p2p" and peer < 0) or not path.links:
+        return []
+    start = path.memory if direction == "h2d" and path.memory else node.gpu(device)
     lanes: list[Lane] = []
     places = {id(link): at for at, link in enumerate(node.links)}
-    for link in links:
-        forward = link.between[0] == here
-        here = link.between[1] if forward else link.between[0]
+    for link, forward in path.crossed(start.name):
+        at = places[id(link)]
         if isinstance(link, MemoryLink):
-            reads = isinstance(node.component(link.between[0 if forward else 1]), Memory)
-            at = places[id(link)]
+            reads = isinstance(node.component(link.between[not forward]), Memory)
             lanes += [Lane(at, reads, host=host), Lane(at, True, bus=True, host=host)]
         else:
-            lanes.append(Lane(places[id(link)], forward, host=host))
+            lanes.append(Lane(at, forward, host=host))
     return lanes
 
 

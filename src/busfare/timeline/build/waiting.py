@@ -21,8 +21,6 @@ from busfare.trace import Trace
 from busfare.trace.tables import WAITS_FOR
 from busfare.trace.words import EVENT_RECORD, NONE, STREAM_WAIT_EVENT, Names, Words, launches_kernel
 
-__all__ = ["Acts", "Waits", "acts", "waits"]
-
 #: A launch that takes so long is no mere launch, and a stream takes about a thousand that are pending.
 LONG_LAUNCH_NS = 20_000
 FULL_QUEUE = 512
@@ -52,10 +50,8 @@ def acts(trace: Trace, host: HostCalls, work: DeviceWork) -> Acts:
     events = _with_first(trace.events.with_row_index("event_row"), made_by, ["process", "correlation"])
     events = _with_first(events.drop_nulls("call"), streams, ["process", "context", "stream"])
     events = events.sort("call", "event_row")
-    records = events.filter(pl.col("kind") == "record").with_columns(
-        number=pl.int_range(pl.len(), dtype=pl.Int32)
-    )
-    waiting = _records_waited_for(events.filter(pl.col("kind") == "wait"), records)
+    records = events.filter(kind="record").with_columns(number=pl.int_range(pl.len(), dtype=pl.Int32))
+    waiting = _records_waited_for(events.filter(kind="wait"), records)
     count = host.calls.height
     kind = np.zeros(count, np.uint8)
     stream, event = np.full((2, count), -1, np.int32)
@@ -85,11 +81,7 @@ def _pairs(calls: pl.DataFrame, operations: pl.DataFrame) -> Columns:
     (`recorded`, `waiting`); shape (pairs,) each. Empty where nothing waits so.
     """
     names = Names.of_calls(calls)
-    texts = pl.Series(names.texts, dtype=pl.String)
-    records, awaiting = (
-        texts.str.contains(pattern).fill_null(False).to_numpy()[names.of]
-        for pattern in (EVENT_RECORD, STREAM_WAIT_EVENT)
-    )
+    records, awaiting = names.matching(EVENT_RECORD), names.matching(STREAM_WAIT_EVENT)
     launched = np.flatnonzero(operations["launched"].to_numpy())
     if not (records.any() and awaiting.any() and len(launched)):
         return {}

@@ -17,12 +17,6 @@ from busfare.trace.lanes import Union
 from busfare.trace.tables import WAITS_FOR
 from busfare.trace.words import PREFETCH, QUERY, Names, Words
 
-__all__ = [
-    "DIRECTIONS", "ENGINE_BYTES", "FAULT_NS", "DeviceWork", "HostCalls", "Rows", "alike", "before_in", "between_calls",
-    "class_of", "engines", "handed_over", "issued", "most_load", "observed_before", "outermost", "timed", "unit_of",
-    "without_pollers",
-]  # fmt: skip
-
 Rows = NDArray[np.int32]
 #: A thread that calls nothing for so long may be waiting for another thread of its process.
 HANDS_OVER_AFTER_NS = 100_000
@@ -84,13 +78,12 @@ def outermost(calls: pl.DataFrame) -> HostCalls:
 
 def without_pollers(calls: pl.DataFrame) -> pl.DataFrame:
     """`calls` without those of threads that only ask, as NCCL's watchdog does: when they ask depends on nothing here."""
-    names = Names.of_calls(calls)
-    asks = pl.Series(names.texts, dtype=pl.String).str.contains(QUERY).fill_null(False).to_numpy()
+    asks = Names.of_calls(calls).matching(QUERY)
     if not asks.any():
         return calls
     thread_of, threads = alike(calls.select("process", "thread"))
     works = np.zeros(threads.height, bool)
-    works[thread_of[~asks[names.of]]] = True
+    works[thread_of[~asks]] = True
     return calls if works.all() else calls.filter(pl.Series(works[thread_of]))
 
 
