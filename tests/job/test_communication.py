@@ -149,7 +149,7 @@ def test_waiting_for_a_recording_that_begins_later_is_set_apart(tmp_path: Path) 
     assert (straggler["rank"], straggler["count"], straggler["of"]) == (1, 7, 8)
     assert straggler["work_seconds"] - straggler["median_seconds"] == pytest.approx(4.9e-3, rel=0.01)
     assert straggler["awaited_seconds"] == pytest.approx(9.8e-3, rel=0.01)
-    shown = CliRunner().invoke(app, ["report", str(tmp_path)], standalone_mode=False).output
+    shown = CliRunner().invoke(app, ["report", str(tmp_path), "--details"], standalone_mode=False).output
     assert "Rank 1 arrived last because of its own work at 7 of 8 collectives" in " ".join(shown.split())
     assert "waited another 10 ms at their first collectives" in " ".join(shown.split())
 
@@ -251,7 +251,7 @@ def test_nobody_is_named_where_no_work_explains_who_comes_last(tmp_path: Path) -
     result = reported(str(tmp_path))
     assert result["straggler"] is None
     assert result["ranks"][0]["waiting_seconds"] == pytest.approx(2.1e-3, rel=0.01)
-    shown = CliRunner().invoke(app, ["report", str(tmp_path)], standalone_mode=False).output
+    shown = CliRunner().invoke(app, ["report", str(tmp_path), "--details"], standalone_mode=False).output
     assert "No rank is late because of its own work" in " ".join(shown.split())
     assert not any(finding["id"] == "straggling-rank" for finding in result["findings"])
 

@@ -34,7 +34,7 @@ RUNGS = {
     "probed": "measurements of the machine",
     "calibrated": "the recorded times of this trace",
 }
-MOST_RANKS, DRAWN_RANKS = 10, 64
+MOST_RANKS, MOST_WAITING, DRAWN_RANKS = 10, 5, 64
 #: Smaller parts would be invisible.
 LEAST_DRAWN = 0.001
 PATH_NOTE = "The critical path: the chain of calls, operations and waits that decides how long the run takes."
@@ -269,18 +269,20 @@ def _fact(key: str, value: object) -> str:
 def who_is_late(
     collectives: Sequence[Collective], ranks: Sequence[RankTimes], straggler: Straggler | None
 ) -> list[Block]:
-    """The rank that arrives last because of its own work, or a sentence that there is none; no block without collectives of
-    several ranks.
+    """The rank that arrives last because of its own work, if any; then how long all ranks wait and transfer. Without
+    collectives: no block.
     """
-    if all(row.arrive_seconds is None for row in collectives):
+    if not collectives:
         return []
-    waited = sum(rank.waiting_seconds for rank in ranks)
-    if straggler is None:
-        return [Text(text(statement("waits.none-late", seconds=waited)), title="")]
-    of_all = statement("waits.of-all", seconds=waited)
-    return [
-        Text(text(sentences(statement("straggling-rank.evidence", **asdict(straggler)), of_all)), title="")
-    ]
+    blocks = [Text(_waited(collectives))]
+    if any(row.arrive_seconds is not None for row in collectives):
+        waited = sum(rank.waiting_seconds for rank in ranks)
+        late = statement("waits.none-late", seconds=waited)
+        if straggler:
+            evidence = statement("straggling-rank.evidence", **asdict(straggler))
+            late = sentences(evidence, statement("waits.of-all", seconds=waited))
+        blocks.insert(0, Text(text(late), "bold"))
+    return blocks
 
 
 def communication_blocks(
@@ -292,8 +294,6 @@ def communication_blocks(
     recordings = sum(rank.recording_wait_seconds for rank in ranks)
     note = "Arrive: waiting for the last rank. Transfer: the time after that. Last: the rank that is last most often."
     blocks: list[Block] = [
-        Text(_waited(collectives), title="Communication between ranks"),
-        *([Text(text(statement("waits.recordings", seconds=recordings)))] if recordings else []),
         table(
             collectives,
             "Collectives and messages by communicator (recorded; sums over its ranks)",
@@ -311,8 +311,9 @@ def communication_blocks(
                 ),
                 "bus rate": "bus_bytes_per_second",
             },
-            notes=[note],
+            notes=[note, *([text(statement("waits.recordings", seconds=recordings))] if recordings else [])],
             most=MOST_RANKS,
+            face="details",
         ),
         table(
             sorted(ranks, key=lambda rank: -rank.waiting_seconds),
@@ -322,10 +323,10 @@ def communication_blocks(
                 "whole run": "makespan_seconds",
                 "kernels": "kernels_seconds",
                 "communication": "communication_seconds",
-                "of it waiting": "waiting_seconds",
-                "of it exposed transfer": "exposed_transfer_seconds",
+                "waiting": "waiting_seconds",
+                "exposed transfer": "exposed_transfer_seconds",
             },
-            most=MOST_RANKS,
+            most=MOST_WAITING,
         ),
     ]
     if 1 < len(ranks) <= DRAWN_RANKS:
@@ -340,7 +341,8 @@ def communication_blocks(
     if len(tied) > 1 and max(tied):
         most, rank = max((abs(clock.offset_ns), clock.rank) for clock in clocks)
         sentence = f"Clocks are aligned at the ends of collectives: shifted by up to {time(most * 1e-9)} (rank {rank}), "
-        blocks.append(Text(f"{sentence}with an uncertainty of at most {time(max(tied) * 1e-9)}.", "dim"))
+        sentence += f"with an uncertainty of at most {time(max(tied) * 1e-9)}."
+        blocks.append(Text(sentence, "dim", title="Clocks", face="details"))
     return blocks
 
 

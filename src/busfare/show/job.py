@@ -20,6 +20,7 @@ from busfare.jobs.reduce import FIGURES, NS, SOUND, Called, Outlier, Ranked, Slo
 from busfare.nodes import Cpu, Gpu, Memory, Nic, Node, load_node
 from busfare.show.blocks import (
     communication_blocks,
+    likely,
     may_be_nothing,
     omitted,
     paths,
@@ -30,7 +31,9 @@ from busfare.show.blocks import (
 from busfare.show.document import Block, Cells, Document, Figure, Items, Text, Tiles, amount, table
 from busfare.show.svg import COLOUR, WIDTH, Bar, Bars, BarSeries, Strip, drawn, escaped, text
 from busfare.show.time_line_rows import job_time_line
+from busfare.show.words import text as worded_text
 from busfare.show.words import worded
+from busfare.statements import statement
 
 Name = Callable[[Called], str]
 #: A trace and its FIGURES.
@@ -65,7 +68,7 @@ def job_document(
     each trace (`Job.figures`).
     """
     result = worded(result)
-    traces, moved, slowest = result.traces, result.transfers, result.slowest
+    traces, health = result.traces, result.link_health
     facts = [
         ", ".join(f"{number:,} {name}" for name, number in traces.formats.items()),
         several(result.hosts, "host") if result.hosts else "hosts not named",
@@ -86,36 +89,46 @@ def job_document(
     findings = what_to_do(result, lambda finding: _gain(finding, result), whose, where=where)
     if traces.failed:
         blocks.append(Text(f"{several(traces.failed, 'file')} could not be read (listed below)", "bold"))
+    details = [*_strip(result, figures), *_spreads(result.spread, name, figures)]
+    details += [*_health(result), *_links(result, node)]
+    if result.by_path:
+        details.append(paths(result.by_path, "Transfers of all traces by path", MOST))
+        details.append(sizes(result.size_histogram))
+    limits = omitted(result.omissions, "Limits of this report")
     blocks += [
         *who_is_late(result.collectives, result.ranks, result.straggler),
-        Text(f"Slowest: {name(slowest)}, {time(slowest.value)} ({slowest.path})", title=""),
-        Text(
-            f"Transfers ({count(moved.count)}) move {size(moved.bytes)} in {time(moved.seconds)}: "
-            f"{time(moved.exposed_seconds)} exposed, {percent(moved.share_of_gpu_time)} of GPU time (sums over all traces)"
+        Text(_shares(result, name)),
+        *(
+            [Items([_slow_link(link, name) for link in health.slow], "Slow links", most=MOST)]
+            if health.slow
+            else []
         ),
+        findings,
         _tiles(result, name),
         *(
             [Figure("timeline", job_time_line(together, result.findings), "The ranks' timelines")]
             if together
             else []
         ),
-        replace(findings, face="page"),
         *communication_blocks(result.collectives, result.ranks, result.clocks),
-        *_strip(result, figures),
-        *_spreads(result.spread, name, figures),
-        *_health(result, name),
-        *_links(result, node),
+        *(replace(block, face="details") if block.face == "both" else block for block in details + limits),
     ]
-    if result.by_path:
-        blocks.append(paths(result.by_path, "Transfers by path, all traces", MOST))
-        blocks.append(sizes(result.size_histogram))
-    blocks += [replace(findings, face="terminal")]
     if result.failures:
         failures = [f"{failure.path}: {failure.why}" for failure in result.failures]
         blocks.append(Items(failures, "Files that could not be read", most=MOST))
-    blocks += omitted(result.omissions, "Limits of this report")
     read = several(traces.read, "trace")
     return Document(f"busfare: {read}", f"{read} of a job", " · ".join(facts), blocks, EXPLAINED)
+
+
+def _shares(result: JobReport, name: Name) -> str:
+    """What all runs together are made of, and the longest of them."""
+    moved, whole = result.transfers, result.makespan_seconds.sum or 1.0
+    parts = {"kernels": result.kernels, "communication": result.communication, "transfers": moved}
+    shares = {what: part.seconds / whole for what, part in parts.items()} | {
+        "exposed": moved.exposed_seconds / whole
+    }
+    longest = {"longest": name(result.slowest), "seconds": result.slowest.value, "bytes": moved.bytes}
+    return worded_text(statement("verdict.job", **shares, **longest))
 
 
 def _names(result: JobReport) -> Name:
@@ -240,7 +253,7 @@ def _drawn(row: Spreading, what: str, name: Name, values: Sequence[int]) -> list
     return [*figures, Figure(f"largest-{row.figure}", named, f"Largest values: {what}")]
 
 
-def _health(result: JobReport, name: Name) -> list[Block]:
+def _health(result: JobReport) -> list[Block]:
     health = result.link_health
     if not health.groups:
         return [Text("Link health: unknown, because there is no large pinned copy (16 MiB or more).", "dim")]
@@ -258,8 +271,7 @@ def _health(result: JobReport, name: Name) -> list[Block]:
         },
         notes=[] if health.slow else [sound],
     )
-    slow = [Items([_slow_link(link, name) for link in health.slow], "", most=MOST)] if health.slow else []
-    return [groups, *slow]
+    return [groups]
 
 
 def _slow_link(link: Slow, name: Name) -> str:
@@ -314,14 +326,14 @@ def _carried(carried: Carried) -> str:
 
 
 def _gain(finding: JobFinding, result: JobReport) -> str:
-    """'saves 1.2 s (1–1.4) of 4 s, by replay; in 17 traces': the gain of the whole job, because ranks run in parallel."""
-    seconds, replayed = finding.predicted_gain_seconds, finding.largest.by_replay
-    gain = finding.shown(seconds) if replayed else f"up to {time(seconds)}"
-    run, by = (
-        time(result.makespan_seconds.most),
-        (", by replay" if replayed else "") + may_be_nothing(finding),
+    """'about 1.2 s (30 %), likely 1–1.4 s; in 17 traces': the gain of the whole job, because ranks run in parallel."""
+    seconds, run = finding.predicted_gain_seconds, result.makespan_seconds.most
+    about = "about" if finding.largest.by_replay else "up to"
+    share = f" ({percent(seconds / run)})" if run else ""
+    nothing = may_be_nothing(finding)
+    return (
+        f"{about} {time(seconds)}{share}{nothing or likely(finding)}; in {several(finding.traces, 'trace')}"
     )
-    return f"saves {gain} of {run}{by}; in {several(finding.traces, 'trace')}"
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ def report_document(
     result = worded(result)
     trace, run = result.trace, result.makespan_seconds
     facts = [trace.producer, ", ".join(sorted({d.name for d in trace.devices if d.name})) or "GPU not named"]
-    facts += [trace.host[key] for key in ("cpu",) if key in trace.host]
+    facts += [cpu for cpu in [trace.host.get("cpu", "unknown")] if cpu != "unknown"]
     cost = [recorder(result.recording_cost)] if result.recording_cost else []
     findings = what_to_do(result, lambda finding: _gain(finding, result), _basis(result), cost)
     blocks: list[Block] = []
@@ -65,6 +65,8 @@ def report_document(
         blocks.append(Text(f"{counted}.", "warning"))
     busy, *sentences = map(text, result.verdict.text)
     blocks += [Text(busy, "bold"), Text(" ".join(sentences))]
+    if result.collectives and result.ranks:
+        blocks += who_is_late(result.collectives, result.ranks, result.straggler or None)
     if waits := unexplained(result):
         blocks.append(Text(waits, "warning"))
     if result.baseline:
@@ -83,7 +85,6 @@ def report_document(
         blocks.append(Figure("timeline", time_line, "Timeline"))
     blocks += [_summary(result), *_gpus(result)]
     if result.collectives and result.ranks and result.clocks:
-        blocks += who_is_late(result.collectives, result.ranks, result.straggler or None)
         blocks += communication_blocks(result.collectives, result.ranks, result.clocks)
     elif result.communication.count:
         parts = {part.part: part for part in result.critical_path or ()}

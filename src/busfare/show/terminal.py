@@ -62,9 +62,14 @@ def render(document: Document, width: int, details: bool = False, hint: bool = F
         yield from _sentences(f"Add --details for: {titles}.", width, style="dim")
 
 
+#: What follows the subject of a title.
+SUBJECT = re.compile(r" \(|: | by ")
+
+
 def _called(block: Block) -> str:
-    """The subject of a block: its title, or the name of its first column."""
+    """The subject of a block: the front of its title, or the name of its first column."""
     title = block.title.rpartition(", ")[2] or (block.columns[0].name if isinstance(block, Table) else "")
+    title = SUBJECT.split(title, maxsplit=1)[0]
     return title if title[1:2].isupper() else title[:1].lower() + title[1:]
 
 
