@@ -24,7 +24,9 @@ from tests.job.kineto_job import write_ranks
 GLOSSARY = (ROOT / "docs" / "glossary.md").read_text("utf-8")
 TERMS = re.findall(r"\*\*(.+?)\*\*", GLOSSARY)
 #: Names of directions, strategies, units and so on: the first column of the glossary's last table.
-VALUES = re.findall(r"`(.+?)`", " ".join(re.findall(r"^\|([^|]+)\|", GLOSSARY.partition("## Values")[2], re.M)))
+VALUES = re.findall(
+    r"`(.+?)`", " ".join(re.findall(r"^\|([^|]+)\|", GLOSSARY.partition("## Values")[2], re.M))
+)
 DEFINED = {term.lower() for term in (*TERMS, *VALUES)}
 #: Words of headings and titles that need no definition.
 PLAIN = set(
@@ -42,10 +44,13 @@ PLAIN = set(
 )
 #: Words that anybody who programs GPUs knows.
 FIELD = set(
-    """
+    re.findall(
+        r"\w+",
+        """
     algorithm api block buffer call compute copy cpu cudnn error gpu host kernel launch mean median memory model
     operation operator page parameter protocol rate run set share source stream token wait
-    """.split()
+    """,
+    )
 )
 EXAMPLE = str(ROOT / "src" / "busfare" / "examples" / "train-images-h100.json.gz")
 LOOP = str(ROOT / "src" / "busfare" / "examples" / "smooth-out-of-core-h100.json.gz")
@@ -72,7 +77,8 @@ COMMANDS = [
 def is_defined(word: str) -> bool:
     """Whether the glossary has it, or the field, in the singular or the plural."""
     return any(
-        form in DEFINED | FIELD for form in (word, word.removesuffix("s"), word.removesuffix("es"), word + "s")
+        form in DEFINED | FIELD
+        for form in (word, word.removesuffix("s"), word.removesuffix("es"), word + "s")
     )
 
 
