@@ -24,9 +24,14 @@ def opened(text: str, folder: Path, *more: str) -> tuple[str, list[str]]:
     """The document of a page after its scripts have run, and what they wrote to the console."""
     file = folder / "page.html"
     file.write_text(text, encoding="utf-8")
+    return shown(file.as_uri(), folder, *more)
+
+
+def shown(address: str, folder: Path, *more: str) -> tuple[str, list[str]]:
+    """The same of the page at an address."""
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
     assert chromium, "Chromium is missing; `make test-all` installs it"
-    command = [chromium, *FLAGS, *more, f"--user-data-dir={folder / 'profile'}", "--dump-dom", file.as_uri()]
+    command = [chromium, *FLAGS, *more, f"--user-data-dir={folder / 'profile'}", "--dump-dom", address]
     done = finished(command)
     assert done.returncode == 0, done.stderr
     return done.stdout, re.findall(r"CONSOLE.*", done.stderr)

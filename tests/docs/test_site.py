@@ -6,12 +6,15 @@ import importlib.util
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from busfare.cli import COMMANDS
+from tests.chromium import shown
 from tests.docs.examples import ROOT
+from validation.__main__ import SCRIPTS
 
 TEXTS_OUTSIDE_THE_SITE = ("README.md", "CHANGELOG.md", "hybrid/README.md", "results/README.md")
 
@@ -77,9 +80,38 @@ def test_pages_that_messages_name_are_there() -> None:
     assert [page for page in sorted(named) if not (ROOT / page).is_file()] == []
 
 
-def test_claims_of_the_accuracy_page_name_scripts_that_exist() -> None:
-    table = (ROOT / "docs" / "accuracy.md").read_text("utf-8").partition("| claim |")[2]
-    scripts = re.findall(r"\| `([\w/.]+)` \|$", table, re.M)
-    assert len(scripts) == 22
-    there = [ROOT / script if "/" in script else ROOT / "validation" / f"{script}.py" for script in scripts]
-    assert [path for path in there if not path.is_file()] == []
+def test_scripts_of_the_accuracy_page_are_those_that_recompute_it() -> None:
+    table = (ROOT / "docs" / "accuracy.md").read_text("utf-8").partition("| NAME |")[2].partition("\n\n")[0]
+    rows = [re.findall(r"`(\w+)`", row.rpartition(" | ")[2]) for row in table.splitlines()[2:]]
+    assert len(rows) > 15 and all(rows)
+    assert {script for row in rows for script in row} - set(SCRIPTS) == set()
+
+
+def test_ranges_of_the_models_page_are_those_of_the_table() -> None:
+    table = tomllib.loads((ROOT / "src/busfare/cost/ranges.toml").read_text("utf-8"))["range"]
+    ranges = {
+        "/".join([row[key] for key in ("what", "model", "figures", "size") if key in row]): row
+        for row in table
+    }
+    text = (ROOT / "docs" / "models.md").read_text("utf-8")
+    stated_ranges = re.findall(r"\| ([\d.]+–[\d.]+) \| `([\w/-]+)` \|$", text, re.M)
+    assert len(stated_ranges) > 15
+    assert [
+        (key, stated)
+        for stated, key in stated_ranges
+        if stated != f"{ranges[key]['low']:.2f}–{ranges[key]['high']:.2f}"
+    ] == []
+
+
+@pytest.mark.browser
+def test_the_search_works_from_a_folder_and_nothing_is_fetched(tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(site)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    pages = [page.read_text("utf-8") for page in site.rglob("*.html")]
+    assert [re.findall(r'<(?:script|link|img)[^>]+(?:src|href)="https?:[^"]+"', page) for page in pages] == [
+        []
+    ] * len(pages)
+    document, console = shown(f"{(site / 'index.html').as_uri()}?q=pinned", tmp_path)
+    assert not console
+    assert document.count('<li class="md-search-result__item"') > 5
