@@ -14,6 +14,7 @@ PUBLISHED = (SHARED / "data/measurements.csv").is_file()
 SCRIPTS = {
     "papers": "",
     "plan_papers": "",
+    "w14_programs": "",
     "datasheet": "" if PUBLISHED else f"{SHARED}/data/measurements.csv; set BUSFARE_SHARED",
     "probe": "",
     "bench": "",

@@ -184,13 +184,16 @@ def test_every_model_that_applies_is_compared_best_first() -> None:
 def test_the_terminal_names_what_is_wrong_in_a_job(tmp_path: Path) -> None:
     write_job(tmp_path, 12)
     (tmp_path / "bad.json").write_text("[")
-    text = lines(job_document(job_of(tmp_path)), 100)
+    document = job_document(job_of(tmp_path))
+    text = lines(document, 100)
     assert max(len(line) for line in text) <= 100
     joined = "\n".join(text)
     assert "12 traces of a job" in joined and "1 file could not be read" in joined and "bad.json" in joined
-    assert re.search(r"Slowest: rank 5 on node1, 15 ms", joined)
+    assert "The longest run is rank 5 on node1: 15 ms." in " ".join(joined.split())
     assert re.search(r"GPU 0 of rank 2 on node0, h2d: 25 GB/s, 50 % of the median", joined)
     assert re.search(r"PCIe 5 x16\s+cpu0 → gpu0\s+12", joined)
+    brief = "\n".join(line for line, _ in render(document, 100))
+    assert "PCIe 5 x16" not in brief and brief.count("\n") < 40
 
 
 def test_findings_of_a_job_name_lines_of_the_program(tmp_path: Path) -> None:

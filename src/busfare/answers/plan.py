@@ -21,6 +21,7 @@ from busfare.nodes.toml import WrongError, decoded, read_text
 from busfare.planning import Machine, Plan, Problem, machine_of, plan, plans
 from busfare.planning.machine import Basis
 from busfare.planning.problem import ACCESSES, FromTrace, Recorded, Step, as_recorded, recorded_problem
+from busfare.planning.published import as_published
 from busfare.planning.rank import Bounds, Parts, Sweep, break_even, sweep
 from busfare.planning.strategies import Roofline, roofline_of
 from busfare.planning.streams import StreamRange
@@ -36,16 +37,20 @@ TIE = 0.01
 #: Of a plan file: 10,000 kernels are about a megabyte.
 MOST_BYTES, MOST_KERNELS = 16 << 20, 100_000
 #: Fields of a problem or a step that are named otherwise in a question.
-NAMED = {"h2d": "h2d_bytes", "d2h": "d2h_bytes", "kernel": "kernel_seconds", "launch": "launch_seconds"}
+NAMED = {
+    "h2d": "h2d_bytes", "d2h": "d2h_bytes", "kernel": "kernel_seconds", "launch": "launch_seconds",
+    "h2d_shared": "shared_bytes", "dependent_chunks": "copies_in_order",
+}  # fmt: skip
 
 
 class Ranked(Predicted, kw_only=True):
-    """A strategy; `assumes` names what nobody has sentences and is taken as 1."""
+    """A strategy; `assumes` names what nobody has said and is taken as 1; `published`: by W14's equations alone."""
 
     strategy: str
     streams: int
     by: str
     assumes: Sequence[str]
+    published_seconds: float | None
 
 
 class Answer(Struct, kw_only=True):
@@ -158,6 +163,7 @@ def _answer(answer: Plan) -> Answer:
             predicted_seconds=p.seconds,
             by=p.by,
             assumes=p.assumes,
+            published_seconds=as_published(answer.problem, answer.machine, p.strategy, p.streams),
             **strategy_range(p.strategy, p.seconds, answer.machine.node),
         )
         for p in answer.ranking
@@ -261,6 +267,10 @@ def problem_of(kernel: Kernel, name: str = "kernel", steps: Iterable[Step] = ())
         problem = replace(problem, **sums)
     if not problem.h2d_bytes and not problem.d2h_bytes:
         raise FieldError("h2d", ": nothing crosses the bus; give `h2d` or `d2h`, as in `h2d` 336MB")
+    if problem.shared_bytes > problem.h2d_bytes:
+        raise FieldError(
+            "h2d_shared", ": more than all bytes of `h2d`; give the part of them that every chunk needs"
+        )
     return problem
 
 

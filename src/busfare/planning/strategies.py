@@ -130,7 +130,12 @@ def program_of(problem: Problem, machine: Machine, strategy: str, streams: int =
     blocks = layout.into == "pageable"
     rules = machine.rules(problem.queues, 0.0 if strategy == "graph" else problem.launch_seconds)
     program = Program(replace(rules, contention=_contention(machine, layout)))
-    last: list[tuple[int, ...]] = [()] * count
+    first: tuple[int, ...] = ()
+    shared = 0.0 if layout.over == "one" else problem.shared_bytes
+    if shared:
+        first = (program.copy("h2d", shared, curves["h2d"], 0, first, blocks),)
+    chunked = 1 - shared / max(problem.h2d_bytes, shared, 1.0)
+    last: list[tuple[int, ...]] = [first] * count
 
     def copies(direction: Literal["h2d", "d2h"], n: int, size: float, number: int, stream: int) -> None:
         behind = last[n]
@@ -140,7 +145,7 @@ def program_of(problem: Problem, machine: Machine, strategy: str, streams: int =
     by_engine = layout.over == "engine"
     rounds = [(n,) for n in range(count)] if by_engine else [tuple(range(count))]
     for chunks, step in product(rounds, steps):
-        into, out = step.h2d_bytes * more_in, step.d2h_bytes * more_out
+        into, out = step.h2d_bytes * more_in * chunked, step.d2h_bytes * more_out
         for n in chunks if layout.into != "mapped" else ():
             stream = 0 if by_engine or problem.copies_in_order else n + 2
             copies("h2d", n, into * shares[n], arrays[0], stream)

@@ -13,6 +13,7 @@ from busfare.nodes import Curve, FloatArray
 from busfare.planning import strategies as forms
 from busfare.planning.machine import Category, Machine
 from busfare.planning.problem import Problem
+from busfare.planning.published import streams_as_published
 from busfare.planning.strategies import AT_ONCE, Cut, carried, kernel_seconds, layout_of
 from busfare.timeline.program import share_with_mapped
 
@@ -225,17 +226,8 @@ def stream_ranges(
     problems: Sequence[Problem], machine: Machine, by_number: Sequence[ByStreams]
 ) -> list[StreamRange]:
     """The useful numbers of streams of each problem, and [W14 §VI]'s own figure for the equation that holds there."""
-    at_best = np.array([[times.best] for times in by_number], np.float64)
-    terms = cut_of(problems, machine, "streams", at_best)
-    cut = Cut(*(np.broadcast_to(term, at_best.shape)[:, 0] for term in terms))
-    equation = np.full(len(by_number), 5)
-    if machine.category == "implicit-synchronization":
-        equation = np.where(forms.eq1(cut) >= forms.eq2(cut), 1, 2)
-    elif machine.category == "one-copy-engine":
-        equation = np.where(forms.eq3(cut) >= forms.eq4(cut), 3, 4)
-    formulas = {e: forms.best_streams(e, cut) for e in set(equation.tolist())}
     ranges = []
-    for n, (e, times) in enumerate(zip(equation.tolist(), by_number, strict=True)):
-        follows = times.by != "timeline" and np.isfinite(formulas[e][n])
-        ranges.append(StreamRange(*times.useful, e, float(formulas[e][n]) if follows else None))
+    for problem, times in zip(problems, by_number, strict=True):
+        equation, formula = streams_as_published(problem, machine)
+        ranges.append(StreamRange(*times.useful, equation, formula if times.by != "timeline" else None))
     return ranges

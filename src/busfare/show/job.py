@@ -123,12 +123,14 @@ def job_document(
 def _shares(result: JobReport, name: Name) -> str:
     """What all runs together are made of, and the longest of them."""
     moved, whole = result.transfers, result.makespan_seconds.sum or 1.0
-    parts = {"kernels": result.kernels, "communication": result.communication, "transfers": moved}
-    shares = {what: part.seconds / whole for what, part in parts.items()} | {
-        "exposed": moved.exposed_seconds / whole
+    shares = {
+        "kernels": result.kernels.seconds / whole,
+        "communication": result.communication.seconds / whole,
+        "transfers": moved.seconds / whole,
+        "exposed": moved.exposed_seconds / whole,
     }
-    longest = {"longest": name(result.slowest), "seconds": result.slowest.value, "bytes": moved.bytes}
-    return worded_text(statement("verdict.job", **shares, **longest))
+    longest = {"seconds": result.slowest.value, "bytes": moved.bytes}
+    return worded_text(statement("verdict.job", longest=name(result.slowest), **shares, **longest))
 
 
 def _names(result: JobReport) -> Name:

@@ -21,6 +21,7 @@ __all__ = ["kv_document", "offload_document", "plan_document"]
 MOST_ROWS, MOST_SCHEDULES, MOST_KERNELS, MOST_COLUMNS = 40, 20, 1000, 5
 #: Prefix of a prediction that assumes a number of accesses that the user did not give.
 IF_ONCE = "if touched once: "
+AS_PUBLISHED = "Published: by the equations of W14 alone, with a single L+o, G and g for each direction."
 KEPT = "A kernel time that you give is the same on every node; a time from flops and device bytes depends on the GPU."
 
 
@@ -49,9 +50,9 @@ def plan_document(result: PlanResult) -> Document:
             result.ranking,
             "",
             {"strategy": "strategy"},
-            {"streams": "streams", **_over(best)},
+            {"streams": "streams", **_over(best), "published": "published_seconds"},
             {"by": lambda row: IF_ONCE * bool(row.assumes) + row.by},
-            notes=[ranges(best), sentence],
+            notes=[ranges(best), sentence, AS_PUBLISHED],
         ),
         Figure("ranking", bars, "Strategies"),
     ]

@@ -45,6 +45,8 @@ strategies = Command(
     argument("file FILE.toml", "Kernels to plan, one [[kernel]] table each.", required=False),
     option("--h2d SIZE", "Bytes copied to the GPU: 336MB."),
     option("--d2h SIZE", "Bytes copied back: 504MB."),
+    option("--h2d-shared SIZE", "Bytes of --h2d that every chunk needs: copied first."),
+    option("--dependent-chunks", "Chunks need the data of their neighbours."),
     option("--kernel TIME", "Kernel time with its data on the GPU: 12ms."),
     option(
         "--node --from node NODE",
