@@ -268,7 +268,7 @@ def _fact(key: str, value: object) -> str:
 
 def who_is_late(
     collectives: Sequence[Collective], ranks: Sequence[RankTimes], straggler: Straggler | None
-) -> list[Block]:
+) -> list[Text]:
     """The rank that arrives last because of its own work, if any; then how long all ranks wait and transfer. Without
     collectives: no block.
     """

@@ -9,7 +9,7 @@ from functools import partial
 from busfare.advise import RangedFinding
 from busfare.advise.amounts import count, percent, several, size, time
 from busfare.answers.report import Changed, Diff, Report, Unit, path_name
-from busfare.answers.verdict import PathOwner
+from busfare.answers.verdict import PathOwner, described, owned_seconds
 from busfare.show.blocks import (
     LEAST_DRAWN,
     PATH_NOTE,
@@ -27,7 +27,7 @@ from busfare.show.blocks import (
 )
 from busfare.show.document import Block, Document, Figure, Table, Text, Tiles, cell, numbers, table, words
 from busfare.show.time_line import TimeLine
-from busfare.show.words import text, worded
+from busfare.show.words import templates, text, worded
 from busfare.statements import statement
 from busfare.timeline import PathPart
 from busfare.trace.omissions import MISSING_KERNELS
@@ -37,7 +37,10 @@ from busfare.trace.totals import Gap
 WORTH_SAYING, LONG_GAP = 0.01, 0.005
 #: Omissions that stand above all numbers.
 FAILED = ("launches-failed", "failed-calls", "no-gpu-records", *sorted(MISSING_KERNELS), "kernels-untimed")
-#: In `diff`: the least change that is shown, as a share of the run, and the most rows of a table.
+#: Of a page's cards, and of those the largest items of the critical path, and the least share of the run of such an item.
+MOST_CARDS, LARGEST, WORTH_A_CARD = 5, 2, 0.05
+#: In `diff`: sentences that say what changed; the least change that is shown, as a share of the run; most rows of a table.
+CHANGES = ("run", "as-long", "run-from-nothing", "unit-few", "unit-real", "unit-same")
 LEAST_CHANGE, MOST_CHANGES = 0.001, 12
 
 
@@ -63,15 +66,19 @@ def report_document(
             else failed.what[:1].upper() + failed.what[1:]
         )
         blocks.append(Text(f"{counted}.", "warning"))
-    busy, *sentences = map(text, result.verdict.text)
-    blocks += [Text(busy, "bold"), Text(" ".join(sentences))]
+    busy, *rest = map(text, result.verdict.text)
+    # A page has room for large letters, and says with them what the run is made of, too.
+    headline = 1 if result.critical_path and rest else 0
+    blocks += [Text(busy, "bold", face="terminal"), Text(" ".join(rest), face="terminal")]
+    blocks += [Text(" ".join([busy, *rest[:headline]]), "verdict", face="page")]
+    blocks += [Text(" ".join(rest[headline:]), face="page")] if rest[headline:] else []
     if result.collectives and result.ranks:
         blocks += who_is_late(result.collectives, result.ranks, result.straggler or None)
     if waits := unexplained(result):
         blocks.append(Text(waits, "warning"))
     if result.baseline:
         blocks += [Text(f"Since {result.baseline.before}:", "bold"), *diff_blocks(result.baseline)]
-    blocks += [findings, _tiles(result)]
+    blocks += [findings, _cards(result)]
     if result.critical_path:
         where = Shares(
             {
@@ -106,7 +113,7 @@ def report_document(
     blocks += [replace(block, face="details") if block.face == "both" else block for block in details] + [
         *more
     ]
-    return Document(f"busfare: {trace.path}", trace.path, " · ".join(facts), blocks)
+    return Document(f"busfare: {trace.path}", trace.path, " · ".join(facts), blocks, paths=[trace.path])
 
 
 def _owners(path: Sequence[PathOwner]) -> Table:
@@ -122,20 +129,39 @@ def _owners(path: Sequence[PathOwner]) -> Table:
     )
 
 
-def _tiles(result: Report) -> Tiles:
-    moved = result.transfers
-    tiles = [
-        (time(result.makespan_seconds), "whole run"),
-        (time(moved.seconds), f"{several(moved.count, 'transfer')} of {size(moved.bytes)}"),
-        (time(moved.exposed_seconds), "of that exposed: no kernel computes meanwhile"),
-        (percent(moved.share_of_gpu_time), "of GPU time is transfers"),
-        (time(result.kernels.seconds), several(result.kernels.count, "kernel")),
-    ]
-    more = (
-        (result.communication, "communication between GPUs"),
-        (result.graph_work, "inside graph launches"),
+def _cards(result: Report) -> Tiles:
+    """What matters in this run: how busy its GPUs are, the largest items of its critical path, then other parts of at least
+    1 % of the run.
+    """
+    run, busy = result.makespan_seconds or 1.0, result.verdict.gpu_busy_share
+    path = [part for part in result.critical_path or () if part.owner]
+    largest = sorted(path, key=owned_seconds, reverse=True)[:LARGEST]
+    largest = [part for part in largest if owned_seconds(part) >= WORTH_A_CARD * run]
+    named = {part.part for part in largest}
+    gpus = f"GPUs busy, mean of {len(result.gpus)}" if len(result.gpus) > 1 else "GPU busy"
+    moved, unit = result.transfers, max(result.units, key=lambda unit: unit.seconds, default=None)
+    cards = (
+        [(1.0, percent(busy), f"{gpus}, in a run of {time(run)}")] if busy and busy > LEAST_DRAWN / 2 else []
     )
-    return Tiles([*tiles, *((time(total.seconds), what) for total, what in more if total.count)])
+    cards += [
+        (owned_seconds(part) / run, time(owned_seconds(part)),
+         f"{text(described(part))}, {percent(owned_seconds(part) / run)} of the run")
+        for part in largest
+    ]  # fmt: skip
+    startup = 0.0 if "start-up" in named else result.startup_seconds or 0.0
+    waits = 0.0 if "communication" in named else result.communication.seconds / max(len(result.gpus), 1)
+    speed = f" at {size(moved.bytes / moved.seconds)}/s" if moved.seconds else ""
+    cards += [
+        (share, time(share * run), f"{what}, {percent(share)} of the run")
+        for share, what in (
+            (startup / run, "start-up"),
+            (moved.exposed_seconds / run, f"exposed transfers: {several(moved.count, 'copy')}, {size(moved.bytes)}{speed}"),
+            (waits / run, "communication" + " of each GPU, on average" * (len(result.gpus) > 1)),
+        )
+    ]  # fmt: skip
+    if unit:
+        cards.append((1.0, time(unit.seconds), f"per unit of work, median of {count(unit.count)}"))
+    return Tiles([(value, what) for share, value, what in cards if share >= WORTH_SAYING][:MOST_CARDS])
 
 
 def _summary(result: Report) -> Table:
@@ -190,7 +216,7 @@ def _gpus(result: Report) -> list[Table]:
             "By GPU",
             {"GPU": lambda gpu: str(gpu.device)},
             kernels | moved | {"busy": "busy_seconds", "idle": "idle_seconds"},
-            face="both" if len(result.gpus) > 1 else "page",
+            face="both" if len(result.gpus) > 1 else "folded",
         ),
         table(
             result.engines,
@@ -201,14 +227,14 @@ def _gpus(result: Report) -> list[Table]:
                 "of the run": lambda engine: percent(engine.busy_seconds / (result.makespan_seconds or 1), 1),
                 "rate while busy": "bytes_per_second",
             },
-            face="page",
+            face="folded",
         ),
         table(
             result.streams,
             "Streams",
             {"stream": lambda stream: f"GPU {stream.device}, stream {stream.stream}"},
             {name: name for name in ("kernels", "communication", "transfers")} | {"busy": "busy_seconds"},
-            face="page",
+            face="folded",
         ),
     ]
 
@@ -218,7 +244,7 @@ def _longest(result: Report) -> list[Table]:
     at = {"at": "start_seconds", "bytes": "bytes", "time": "seconds"}
     tables = [
         table(kernels, "Longest kernels", {"kernel": "name"}, {"count": "count", "time": "seconds"}, most=5),
-        table(copies, "Longest copies", {"copy": path_name}, at, face="page"),
+        table(copies, "Longest copies", {"copy": path_name}, at, face="folded"),
     ]
     return [shown for shown in tables if shown.rows]
 
@@ -277,7 +303,16 @@ def unexplained(result: Report) -> str | None:
 def diff_document(result: Diff) -> Document:
     """What changed, what it comes from, and everything beside each other."""
     facts = f"{result.before} → {result.after} · recorded times of one run each"
-    return Document("busfare: what changed", "What changed", facts, diff_blocks(result))
+    blocks = diff_blocks(result)
+    # A page begins with what changed; doubts follow.
+    begins = tuple(templates()[f"diff.{id}"].partition("{")[0] for id in CHANGES)
+    for place, line in enumerate(map(text, result.why)):
+        if line.startswith(begins):
+            blocks[place] = Text(line, face="terminal")
+            blocks.insert(0, Text(line, "verdict", face="page"))
+            break
+    paths = [result.before, result.after]
+    return Document("busfare: what changed", "What changed", facts, blocks, paths=paths)
 
 
 def diff_blocks(result: Diff) -> list[Block]:
