@@ -26,6 +26,7 @@ import numpy as np
 import polars as pl
 
 from benchmarks.runs import options_of, write
+from busfare.show import time_line as packing
 from busfare.show.document import Document, Figure
 from busfare.show.page import page
 from busfare.show.time_line_rows import time_line
@@ -66,6 +67,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     trace = _trace(options.operations)
     begun = time.perf_counter()
+    packing.MOST_ITEMS = 10 * options.operations  # else a page merges most of so many
     drawn = time_line(trace, timeline(trace))
     text = page(Document("benchmark", "benchmark", blocks=[Figure("timeline", drawn)]))
     written = time.perf_counter() - begun

@@ -41,7 +41,8 @@ def shown(address: str, folder: Path, *more: str) -> tuple[str, list[str]]:
 def sized(text: str, wide: int, high: int) -> str:
     """A page that shows another one in so many pixels: a window of Chromium is never narrower than 500."""
     frame = f'<iframe style="border: 0" width="{wide}" height="{high}" srcdoc="{escape(text)}"></iframe>'
-    return f'<!doctype html><html lang="en"><body style="margin: 0">{frame}</body></html>'
+    style = "margin: 0; text-align: center; background: #888"
+    return f'<!doctype html><html lang="en"><body style="{style}">{frame}</body></html>'
 
 
 def answered(

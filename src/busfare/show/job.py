@@ -92,9 +92,8 @@ def job_document(
         details.append(paths(result.by_path, "Transfers of all traces by path", MOST))
         details.append(sizes(result.size_histogram))
     details += omitted(result.omissions, "Limits of this report")
-    first, *lines = who_is_late(result.collectives, result.ranks, result.straggler) + [
-        Text(_shares(result, name))
-    ]
+    late = who_is_late(result.collectives, result.ranks, result.straggler)
+    first, *lines = [*late, Text(_shares(result, name))]
     headline, _, rest = first.text.partition(". ")
     blocks += [
         Text(f"{headline.removesuffix('.')}.", "verdict", face="page"),

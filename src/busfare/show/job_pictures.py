@@ -18,6 +18,7 @@ from busfare.trace.lanes import Union
 NS = 1e-9
 #: Of the heat map: parts of the run, shades, the height of all rows and of the highest, pixels.
 BINS, SHADES, HIGH, HIGHEST = 160, 8, 280, 22
+WAITING, LATE = f'fill="{COLOUR["waits"]}"', 'class="late"'
 
 
 @dataclass(frozen=True)
@@ -42,8 +43,8 @@ class HeatMap:
         parts = [*self._legend(), *x_axis(x, top, end, "time", "s", False)]
         whole = f'x="{x.start:.1f}" y="{top}" width="{x.end - x.start:.1f}" height="{end - top:.1f}"'
         parts.append(f'<rect class="quiet" {whole}/>')
-        layers = ((self.recordings, COLOUR["others"]), (self.waits, COLOUR["waits"]))
-        parts += [cell for shares, colour in layers for cell in _cells(shares, colour, x, top, high)]
+        layers = ((self.recordings, LATE), (self.waits, WAITING))
+        parts += [cell for shares, paint in layers for cell in _cells(shares, paint, x, top, high)]
         for row, (label, behind, hover) in enumerate(zip(self.labels, self.sums, self.hovers, strict=True)):
             y = top + high * row
             if row % every == 0:
@@ -56,16 +57,16 @@ class HeatMap:
     def _legend(self) -> Iterator[str]:
         yield text(12, 18, "share of time waiting:  0 %")
         for shade in range(SHADES):
-            fill = f'fill="{COLOUR["waits"]}" fill-opacity="{(shade + 1) / SHADES}"'
-            yield f'<rect x="{200 + 16 * shade}" y="6" width="16" height="14" {fill}/>'
+            paint = f'{WAITING} fill-opacity="{(shade + 1) / SHADES}"'
+            yield f'<rect x="{200 + 16 * shade}" y="6" width="16" height="14" {paint}/>'
         yield text(208 + 16 * SHADES, 18, "100 %")
         if self.recordings.any():
-            yield f'<rect x="420" y="6" width="16" height="14" fill="{COLOUR["others"]}"/>'
+            yield f'<rect x="420" y="6" width="16" height="14" {LATE}/>'
             yield text(442, 18, "recordings begin at different times")
 
 
-def _cells(shares: NDArray[np.float64], colour: str, x: Scale, top: float, high: float) -> Iterator[str]:
-    """A path for each shade: neighbours of one shade are one box."""
+def _cells(shares: NDArray[np.float64], paint: str, x: Scale, top: float, high: float) -> Iterator[str]:
+    """A path of `paint` for each shade: neighbours of one shade are one box."""
     shades = np.ceil(shares * SHADES - 1e-9).astype(int)
     boxes: dict[int, list[str]] = {}
     wide = (x.end - x.start) / shares.shape[1]
@@ -77,7 +78,7 @@ def _cells(shares: NDArray[np.float64], colour: str, x: Scale, top: float, high:
             boxes.setdefault(int(of_row[start]), []).append(box)
     for shade, drawn_boxes in sorted(boxes.items()):
         if shade:
-            yield f'<path fill="{colour}" fill-opacity="{shade / SHADES}" d="{"".join(drawn_boxes)}"/>'
+            yield f'<path {paint} fill-opacity="{shade / SHADES}" d="{"".join(drawn_boxes)}"/>'
 
 
 def heat_map(job: JobTimeline, ranks: Sequence[RankTimes]) -> HeatMap:

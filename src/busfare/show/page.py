@@ -33,7 +33,7 @@ STYLES = {"plain": ""} | {name: f' class="{name}"' for name in ("dim", "bold", "
 #: A command shows the name of its trace; who copies it, copies the folders, too.
 FOLDERS, FOLDED = re.compile(r"(?<=^busfare what-if )(?:[^/\s]*/)+"), r'<span class="folders">\g<0></span>'
 #: Longer cells of text are cut to two lines, with all of it where they are pointed at.
-LONG_CELL = 90
+LONG_CELL = 60
 
 
 def page(document: Document) -> str:

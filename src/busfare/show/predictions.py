@@ -27,8 +27,6 @@ from busfare.show.words import text, worded
 from busfare.statements import statement
 
 MOST_RANKS, MOST_KERNELS, LONGEST_NAME = 16, 20, 60
-#: A speedup by less is none.
-SAME = 0.005
 #: Why no counters apply to some kernels.
 NOT_COUNTED = {
     "rows-differ": "whose rows in --counters differ by more than 10 %",
@@ -235,7 +233,7 @@ def _outcome(result: WhatIf) -> str:
     changes = "all changes" if len(result.changes) > 1 else "this change"
     before = time(result.baseline.replayed_seconds)
     faster = "" if result.speedup is None else f": {ratio(result.speedup)} as fast"
-    if result.speedup is not None and abs(result.speedup - 1) < SAME:
+    if result.speedup is not None and ratio(result.speedup) == ratio(1.0):
         return f"With {changes}, the run takes as long as before: {before} (predicted)."
     return f"With {changes}, the run takes {result} instead of {before}{faster} (predicted)."
 

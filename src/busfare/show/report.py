@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -37,8 +38,9 @@ from busfare.trace.totals import Gap
 WORTH_SAYING, LONG_GAP = 0.01, 0.005
 #: Omissions that stand above all numbers.
 FAILED = ("launches-failed", "failed-calls", "no-gpu-records", *sorted(MISSING_KERNELS), "kernels-untimed")
-#: Of a page's cards, and of those the largest items of the critical path, and the least share of the run of such an item.
-MOST_CARDS, LARGEST, WORTH_A_CARD = 5, 2, 0.05
+#: Of a page's cards: the most, the most and least (of the run) of the largest items of the critical path, and how many times
+#: as long as these all transfers are where they have a card, too.
+MOST_CARDS, LARGEST, WORTH_A_CARD, MORE = 5, 2, 0.05, 1.5
 #: In `diff`: sentences that say what changed; the least change that is shown, as a share of the run; most rows of a table.
 CHANGES = ("run", "as-long", "run-from-nothing", "unit-few", "unit-real", "unit-same")
 LEAST_CHANGE, MOST_CHANGES = 0.001, 12
@@ -134,34 +136,32 @@ def _cards(result: Report) -> Tiles:
     1 % of the run.
     """
     run, busy = result.makespan_seconds or 1.0, result.verdict.gpu_busy_share
-    path = [part for part in result.critical_path or () if part.owner]
-    largest = sorted(path, key=owned_seconds, reverse=True)[:LARGEST]
-    largest = [part for part in largest if owned_seconds(part) >= WORTH_A_CARD * run]
+    owned = [part for part in result.critical_path or () if owned_seconds(part) >= WORTH_A_CARD * run]
+    largest = sorted(owned, key=owned_seconds, reverse=True)[:LARGEST]
     named = {part.part for part in largest}
-    gpus = f"GPUs busy, mean of {len(result.gpus)}" if len(result.gpus) > 1 else "GPU busy"
+    gpus = max(len(result.gpus), 1)
     moved, unit = result.transfers, max(result.units, key=lambda unit: unit.seconds, default=None)
-    cards = (
-        [(1.0, percent(busy), f"{gpus}, in a run of {time(run)}")] if busy and busy > LEAST_DRAWN / 2 else []
-    )
-    cards += [
-        (owned_seconds(part) / run, time(owned_seconds(part)),
-         f"{text(described(part))}, {percent(owned_seconds(part) / run)} of the run")
-        for part in largest
-    ]  # fmt: skip
-    startup = 0.0 if "start-up" in named else result.startup_seconds or 0.0
-    waits = 0.0 if "communication" in named else result.communication.seconds / max(len(result.gpus), 1)
+    copies = sum(owned_seconds(part) for part in largest if part.part == "copies")
     speed = f" at {size(moved.bytes / moved.seconds)}/s" if moved.seconds else ""
-    cards += [
-        (share, time(share * run), f"{what}, {percent(share)} of the run")
-        for share, what in (
-            (startup / run, "start-up"),
-            (moved.exposed_seconds / run, f"exposed transfers: {several(moved.count, 'copy')}, {size(moved.bytes)}{speed}"),
-            (waits / run, "communication" + " of each GPU, on average" * (len(result.gpus) > 1)),
-        )
-    ]  # fmt: skip
+    parts = [(owned_seconds(part), text(described(part))) for part in largest]
+    if "start-up" not in named:
+        parts.append((result.startup_seconds or 0.0, "start-up"))
+    if moved.exposed_seconds > MORE * copies:
+        what = f"exposed transfers: {several(moved.count, 'copy')}, {size(moved.bytes)}{speed}"
+        parts.append((moved.exposed_seconds, what))
+    if "communication" not in named:
+        parts.append((result.communication.seconds / gpus, "communication" + " of each GPU" * (gpus > 1)))
+    cards = [
+        (time(seconds), f"{what}, {percent(seconds / run)} of the run")
+        for seconds, what in parts
+        if seconds >= WORTH_SAYING * run
+    ]
+    if busy and busy > LEAST_DRAWN / 2:
+        mean = f"GPUs busy, mean of {gpus}" if gpus > 1 else "GPU busy"
+        cards.insert(0, (percent(busy), f"{mean}, in a run of {time(run)}"))
     if unit:
-        cards.append((1.0, time(unit.seconds), f"per unit of work, median of {count(unit.count)}"))
-    return Tiles([(value, what) for share, value, what in cards if share >= WORTH_SAYING][:MOST_CARDS])
+        cards.append((time(unit.seconds), f"per unit of work, median of {count(unit.count)}"))
+    return Tiles(cards[:MOST_CARDS])
 
 
 def _summary(result: Report) -> Table:
@@ -308,8 +308,9 @@ def diff_document(result: Diff) -> Document:
     begins = tuple(templates()[f"diff.{id}"].partition("{")[0] for id in CHANGES)
     for place, line in enumerate(map(text, result.why)):
         if line.startswith(begins):
-            blocks[place] = Text(line, face="terminal")
-            blocks.insert(0, Text(line, "verdict", face="page"))
+            headline = re.sub(r" \([^()]*\)(?=, )", "", line, count=1)  # without the name of a unit
+            blocks[place] = Text(line, face="terminal" if headline == line else "both")
+            blocks.insert(0, Text(headline, "verdict", face="page"))
             break
     paths = [result.before, result.after]
     return Document("busfare: what changed", "What changed", facts, blocks, paths=paths)

@@ -59,7 +59,7 @@ class TimeLine {
     this.whole = Math.max(header.span, 1);
     this.span = [0, this.whole];
     this.selected = -1;
-    [this.lit, this.matches, this.match] = [null, [], -1];
+    [this.lit, this.matches, this.match, this.hint] = [null, [], -1, this.description.textContent];
     this.end = new Float64Array(header.count);
     for (let i = 0; i < header.count; i++) this.end[i] = items.start[i] + items.length[i];
     let first = 0;

@@ -32,10 +32,9 @@ ITEMS: Schema = {
     "stream": pl.Categorical(),
 }
 HINT = (
-    "Zoom with the wheel or two fingers, drag to move. Keys, as in Perfetto: W and S zoom, A and D move, F fits the "
-    "selection, 0 shows the whole run, / searches, N and Shift+N select the next and the previous match."
+    "Select an operation or a call to see what it waited for and what waited for it. Zoom with the wheel or two fingers; "
+    "drag to move. Keys as in Perfetto: W, S zoom; A, D move; F fits the selection; 0 shows all; / finds; N, Shift+N step."
 )
-SELECT = "Select an operation or a call to see what it waited for and what waited for it."
 BUTTONS = {"in": "Zoom in", "out": "Zoom out", "whole": "Whole run", "path": "Critical path"}
 #: Of names: what is typed lights up, and Enter steps through it.
 SEARCH = '<input type="search" placeholder="Find by name" aria-label="Find by name" spellcheck="false"><output></output>'
@@ -85,15 +84,15 @@ class TimeLine:
             for do, words in BUTTONS.items()
             if path or do != "path"
         )
-        notes = " ".join(filter(None, (HINT, self.note, merged)))
+        notes = "".join(f'<p class="dim">{escaped(note)}</p>' for note in (self.note, merged) if note)
         return (
             f'<div class="time-line"><div class="tools" hidden>{buttons}{SEARCH}</div>'
             f'<canvas tabindex="0" role="application" aria-roledescription="timeline" '
             f'aria-label="{escaped(f"{label}: {labels}")}"></canvas><div class="hover" hidden></div>'
-            f'<ul class="legend">{legend}</ul><p class="selected" aria-live="polite">{SELECT}</p>'
+            f'<ul class="legend">{legend}</ul><p class="selected" aria-live="polite">{HINT}</p>'
             "<noscript><p>This page's script draws the timeline, but scripts are switched off; "
             "<code>busfare export --to perfetto</code> writes it for another tool.</p></noscript>"
-            f'<p class="dim">{escaped(notes)}</p><script type="text/plain">{packed}</script></div>'
+            f'{notes}<script type="text/plain">{packed}</script></div>'
         )
 
 

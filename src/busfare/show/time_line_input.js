@@ -25,7 +25,7 @@ class TimeLineInput extends TimeLine {
     const lines = i < 0 ? [] : this.words(i);
     if (before.length) lines.push(`${this.rowOf(i).group === "path" ? "set by" : "after"}: ${list(before.map(([from]) => from))}`);
     if (behind.length) lines.push(`then: ${list(behind.map(([, to]) => to))}`);
-    this.description.textContent = lines.join("\n");
+    this.description.textContent = lines.join("\n") || this.hint;
     this.redraw();
   }
 
