@@ -96,7 +96,7 @@ def test_the_page_joins_the_ranks_where_they_meet(tmp_path: Path) -> None:
     assert (drawn.rows[first].label, drawn.rows[last].label) == ("rank 0", "rank 1")
 
 
-def test_the_heat_map_shows_when_each_rank_waits(tmp_path: Path) -> None:
+def test_the_heat_map_shows_when_ranks_wait(tmp_path: Path) -> None:
     write_ranks(tmp_path, [[1000.0] * 4, [1500.0] * 4])
     paths = sorted(tmp_path.iterdir())
     ranks = run_job(paths, None, Report(), Noted()).communication().ranks

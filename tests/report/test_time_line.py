@@ -223,7 +223,7 @@ def test_numbers_of_any_size_and_sign_come_back() -> None:
     assert np.cumsum(steps).tolist() == values.tolist()
 
 
-def test_a_large_run_keeps_its_longest_operations_and_merges_the_others(
+def test_a_large_run_keeps_its_longest_operations_and_merges_short_neighbours(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(packing, "MOST_ITEMS", 10_000)
@@ -315,7 +315,7 @@ def test_keys_wheel_and_drags_show_another_part_of_the_run(tmp_path: Path) -> No
 
 @pytest.mark.browser
 def test_a_search_lights_up_what_it_finds_and_steps_through_it(tmp_path: Path) -> None:
-    told = browser_result(
+    seen = browser_result(
         trace(*(kernel(n * 30, n * 30 + 20, ("GEMM", "softmax", "<i>x</i>")[n % 3]) for n in range(300))),
         tmp_path,
         """
@@ -336,18 +336,18 @@ def test_a_search_lights_up_what_it_finds_and_steps_through_it(tmp_path: Path) -
         return seen;
         """,
     )
-    assert told["before"] == "" and told["typed"] == ["100", 100]
-    assert told["first"] == ["1 of 100", "GEMM", 0] and told["third"] == ["3 of 100", "GEMM", 180_000]
-    assert told["last"] == ["100 of 100", "GEMM", 297 * 30_000] and told["shown"]
-    assert told["markup"] == ["100", 0] and told["nothing"] == "0"
-    assert told["reset"] == ["", "", None] and told["focused"]
+    assert seen["before"] == "" and seen["typed"] == ["100", 100]
+    assert seen["first"] == ["1 of 100", "GEMM", 0] and seen["third"] == ["3 of 100", "GEMM", 180_000]
+    assert seen["last"] == ["100 of 100", "GEMM", 297 * 30_000] and seen["shown"]
+    assert seen["markup"] == ["100", 0] and seen["nothing"] == "0"
+    assert seen["reset"] == ["", "", None] and seen["focused"]
 
 
 @pytest.mark.browser
 def test_calls_within_a_call_share_its_row(tmp_path: Path) -> None:
     outer = [call(n * 100, n * 100 + 80, "cudaGraphLaunch") for n in range(4)]
     inner = [call(n * 100 + 10, n * 100 + 40, "cuLaunchKernel") for n in range(4)]
-    told = browser_result(
+    seen = browser_result(
         trace(kernel(0, 400, "work"), calls=[*outer, *inner]),
         tmp_path,
         """
@@ -359,10 +359,10 @@ def test_calls_within_a_call_share_its_row(tmp_path: Path) -> None:
         return { high: calls.high, lanes: calls.lanes.length, first, second, inside, outside };
         """,
     )
-    assert told["lanes"] == 2 and told["high"] < 20
-    (_, _, top, high), (_, _, inner_top, inner_high) = told["first"], told["second"]
+    assert seen["lanes"] == 2 and seen["high"] < 20
+    (_, _, top, high), (_, _, inner_top, inner_high) = seen["first"], seen["second"]
     assert top < inner_top and inner_top + inner_high <= top + high
-    assert "cuLaunchKernel" in told["inside"] and "cudaGraphLaunch" in told["outside"]
+    assert "cuLaunchKernel" in seen["inside"] and "cudaGraphLaunch" in seen["outside"]
 
 
 @pytest.mark.browser

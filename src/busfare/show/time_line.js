@@ -158,7 +158,7 @@ class TimeLine {
     this.fills = {};
     for (const row of this.rows) {
       pen.fillStyle = this.ink;
-      pen.fillText(this.fit(row.label, (this.left || this.wide) - 10), 0, this.left ? row.y + 12 : row.y - 3);
+      pen.fillText(this.fit(row.label, (this.left || this.wide) - 10), 0, this.left ? row.y + 12 : row.y - 3, (this.left || this.wide) - 8);
     }
     pen.save();
     pen.beginPath();
@@ -275,7 +275,7 @@ class TimeLine {
       pen.fillRect(from + 2, y, Math.min(pen.measureText(text).width + 2, to - from - 4), LEVEL - 2);
     }
     pen.fillStyle = 0.21 * r + 0.72 * g + 0.07 * b > 0.18 ? "#000000" : "#ffffff";
-    pen.fillText(text, from + 4, y + 12);
+    pen.fillText(text, from + 4, y + 12, to - from - 8);
   }
 
   drawJoints() {
