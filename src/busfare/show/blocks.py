@@ -274,7 +274,7 @@ def who_is_late(
     """
     if not collectives:
         return []
-    blocks: list[Block] = [Text(_waited(collectives))]
+    blocks = [Text(_waited(collectives))]
     if any(row.arrive_seconds is not None for row in collectives):
         waited = sum(rank.waiting_seconds for rank in ranks)
         late = statement("waits.none-late", seconds=waited)

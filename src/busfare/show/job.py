@@ -92,21 +92,16 @@ def job_document(
         details.append(paths(result.by_path, "Transfers of all traces by path", MOST))
         details.append(sizes(result.size_histogram))
     details += omitted(result.omissions, "Limits of this report")
-    late = who_is_late(result.collectives, result.ranks, result.straggler)
-    first, *lines = [*late, Text(_shares(result, name))]
-    headline, _, rest = first.text.partition(". ")
-    blocks += [
-        Text(f"{headline.removesuffix('.')}.", "verdict", face="page"),
-        replace(first, face="terminal"),
-    ]
-    blocks += [Text(rest, face="page")] if rest else []
+    lines = [*who_is_late(result.collectives, result.ranks, result.straggler), Text(_shares(result, name))]
+    headline, _, rest = " ".join(line.text for line in lines).partition(". ")
+    blocks += [Text(f"{headline}.", "verdict", face="page"), Text(rest, face="page")]
+    blocks += [replace(line, face="terminal") for line in lines]
     pictures: list[Block] = []
     if together:
         pictures.append(Figure("waits", heat_map(together, result.ranks), "When ranks wait for each other"))
         pictures.append(Figure("timeline", job_time_line(together, result.findings), "The ranks' timelines"))
     slow = [_slow_link(link, name) for link in health.slow]
     blocks += [
-        *lines,
         *([Items(slow, "Slow links", most=MOST)] if slow else []),
         *pictures[:1],
         findings,
