@@ -1,7 +1,7 @@
 "use strict";
 // Timelines: operations and calls are unpacked once and drawn on a canvas, those of one pixel as one bar. A draw looks at
 // no more than a few of them a pixel, by bisection, however many there are.
-const MOST_LEVELS = 4, LEVEL = 18, NESTED = 5, GAP = 6, AXIS = 34, NARROW = 600, LOOKED_AT = 12, MOST_LINES = 200;
+const MOST_LEVELS = 4, LEVEL = 20, NESTED = 4, GAP = 5, AXIS = 34, NARROW = 600, LOOKED_AT = 12, MOST_LINES = 200;
 
 const unpack = async (text) => {
   const letters = atob(text), packed = new Uint8Array(letters.length);
