@@ -26,6 +26,7 @@ import numpy as np
 import polars as pl
 
 from benchmarks.runs import options_of, write
+from busfare.show import time_line as packing
 from busfare.show.document import Document, Figure
 from busfare.show.page import page
 from busfare.show.time_line_rows import time_line
@@ -66,11 +67,13 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     trace = _trace(options.operations)
     begun = time.perf_counter()
+    packing.MOST_ITEMS = 10 * options.operations  # else a page merges most of so many
     drawn = time_line(trace, timeline(trace))
     text = page(Document("benchmark", "benchmark", blocks=[Figure("timeline", drawn)]))
     written = time.perf_counter() - begun
     script = SCRIPT.replace("SPANS", str(list(SPANS))).replace("RUNS", str(options.runs))
-    result = _shown(text.replace("</body>", script))
+    # A page allows no scripts but its own.
+    result = _shown(text.replace("Content-Security-Policy", "").replace("</body>", script))
     print(
         f"{drawn.items:,} operations, calls and steps: a page of {len(text) / 1e6:.1f} MB, made in {written:.1f} s"
     )
@@ -131,7 +134,7 @@ def _shown(text: str) -> dict[str, Any]:
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
     if chromium is None:
         raise SystemExit("Chromium is missing: apt-get install chromium")
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         file = Path(folder) / "page.html"
         file.write_text(text, encoding="utf-8")
         flags = [

@@ -1,4 +1,4 @@
-"""Makes the pictures of docs/screens anew: the terminal at 80 and 120 columns, and the page light, dark and on a phone.
+"""Makes the pictures of docs/screens anew: the terminal at 80 and 120 columns, and pages light, dark and on a phone.
 
     make screens
 
@@ -17,6 +17,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
+from busfare import api
 from busfare.answers.plan import answer_plan
 from busfare.answers.report import examine
 from busfare.answers.what_if import answer_what_if, predicted_trace
@@ -32,10 +33,14 @@ from busfare.show.time_line_rows import time_line
 from busfare.timeline import timeline
 from busfare.timeline.changes import Setting, changes_of
 from busfare.trace import Trace, read
+from tests.chromium import sized
+from tests.job.kineto_job import write_ranks
 
 OUT = Path("docs/screens")
 EXAMPLES = Path("src/busfare/examples")
 LINES = 48
+#: A page allows no scripts but its own.
+POLICY = "Content-Security-Policy"
 #: What is done in the page before its picture is taken: a part of the run, its critical path, and a wait that is clicked.
 NEARER = """<script>(async () => {
   while (!document.body.dataset.drawn) await new Promise((done) => setTimeout(done, 20));
@@ -46,7 +51,7 @@ NEARER = """<script>(async () => {
     if (line.items.length[i] > 0.01 * line.whole && line.header.kinds[line.items.kind[i]][0] === "waits") line.select(i);
   const [start, end] = [line.items.start[line.selected], line.end[line.selected]];
   line.show(start - 0.08 * line.whole, end + 0.04 * line.whole);
-  for (const other of document.querySelectorAll("body > :not(#timeline)")) other.remove();
+  for (const block of document.querySelectorAll("header, footer, main > :not(#timeline)")) block.remove();
 })();</script></body>"""
 
 
@@ -67,12 +72,13 @@ def main() -> int:
         (OUT / f"report-{columns}.svg").write_text(_terminal(report, columns), encoding="utf-8")
     plan = answer_plan(Plan.of(h2d="336MB", d2h="504MB", kernel="12ms", flops="12G", node="h100-sxm"))
     pages = {
-        "report-light": (page(report), 1000, 1000, False),
-        "report-dark": (page(report), 1000, 800, True),
-        "report-phone": (page(report), 390, 1230, False),
-        "time-line": (page(report).replace("</body>", NEARER), 1000, 420, False),
-        "what-if": (page(_what_if(copied)), 1000, 1360, False),
-        "plan": (page(plan_document(plan)), 1000, 900, True),
+        "report-light": (page(report), 1280, 1260, False),
+        "report-dark": (page(report), 1280, 900, True),
+        "report-phone": (sized(page(report), 390, 844), 500, 844, False),
+        "time-line": (page(report).replace(POLICY, "").replace("</body>", NEARER), 1280, 400, False),
+        "what-if": (page(_what_if(copied)), 1280, 1560, False),
+        "plan": (page(plan_document(plan)), 1280, 900, True),
+        "job": (page(_job()), 1280, 900, False),
     }
     for name, (text, wide, high, dark) in pages.items():
         with tempfile.TemporaryDirectory() as folder:
@@ -119,6 +125,18 @@ def _what_if(recorded: Trace) -> Document:
     return what_if_document(
         result, time_line(recorded, timeline(recorded, setting.recorded_on), predicted=after)
     )
+
+
+def _job() -> Document:
+    """Eight ranks, of which the sixth computes longest in most steps, and each begins late or computes long once."""
+    compute = [
+        [900.0 + 70 * ((3 * rank + 5 * step) % 8) + 400 * (rank == 5) for step in range(10)]
+        for rank in range(8)
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        ranks = Path(folder) / "train-8-ranks"
+        write_ranks(ranks, compute, transfer_us=150.0)
+        return api.report(ranks).document(page=True)
 
 
 if __name__ == "__main__":

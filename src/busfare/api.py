@@ -176,7 +176,7 @@ def report(
             return answer(
                 JobReport,
                 of_job,
-                lambda page: job_document(of_job, where, together if page else None, figures),
+                lambda page: job_document(of_job, together if page else None, figures),
             )
         trace = alone
     run = part_of(_fingerprinted(_run(trace, activity=True), fingerprints), **question.part())

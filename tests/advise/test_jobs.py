@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 from click.testing import CliRunner
@@ -19,7 +20,8 @@ from busfare.jobs.run import run_job
 from busfare.jobs.timeline import _relieved, job_timeline
 from busfare.nodes import load_node
 from busfare.questions import Report
-from busfare.show.time_line_rows import job_time_line
+from busfare.show.job_pictures import BINS, SHADES, heat_map
+from busfare.show.time_line_rows import KINDS, job_time_line
 from busfare.trace import read
 from busfare.trace.tables import conform
 from tests.job.build_job import Noted
@@ -77,14 +79,36 @@ def test_the_page_joins_the_ranks_where_they_meet(tmp_path: Path) -> None:
     write_ranks(tmp_path, [[1000.0] * 4, [1500.0] * 4])
     paths = sorted(tmp_path.iterdir())
     drawn = job_time_line(job_timeline([read(path) for path in paths], None, paths))
-    seconds = {row.label: (row.items["end_ns"] - row.items["start_ns"]).sum() * 1e-9 for row in drawn.rows}
-    waits = {label: spent for label, spent in seconds.items() if label.endswith("waits")}
-    assert waits == {"rank 0 waits": pytest.approx(4 * 500e-6, rel=0.01)}
-    assert seconds["rank 1 transfers"] == pytest.approx(4 * 100e-6, rel=0.01)
+
+    def seconds(kind: str) -> dict[str, float]:
+        spent = {row.label: row.items.filter(pl.col("kind") == KINDS.index(kind)) for row in drawn.rows}
+        return {
+            label: (items["end_ns"] - items["start_ns"]).sum() * 1e-9
+            for label, items in spent.items()
+            if items.height
+        }
+
+    assert seconds("waits") == {"rank 0": pytest.approx(4 * 500e-6, rel=0.01)}
+    assert seconds("communication")["rank 1"] == pytest.approx(4 * 100e-6, rel=0.01)
     # As the last rank comes: behind the launch and 1500 µs of its own.
     assert len(drawn.joints) == 4
     first, last = drawn.joints[0][1:]
-    assert (drawn.rows[first].label, drawn.rows[last].label) == ("rank 0 kernels", "rank 1 transfers")
+    assert (drawn.rows[first].label, drawn.rows[last].label) == ("rank 0", "rank 1")
+
+
+def test_the_heat_map_shows_when_ranks_wait(tmp_path: Path) -> None:
+    write_ranks(tmp_path, [[1000.0] * 4, [1500.0] * 4])
+    paths = sorted(tmp_path.iterdir())
+    ranks = run_job(paths, None, Report(), Noted()).communication().ranks
+    drawn = heat_map(job_timeline([read(path) for path in paths], None, paths), ranks)
+    waited = drawn.waits.sum(axis=1) * drawn.seconds / BINS
+    assert list(drawn.labels) == ["rank 0", "rank 1"]
+    assert waited.tolist() == pytest.approx([rank.waiting_seconds for rank in ranks], abs=2e-6)
+    # Four times, behind 1,000 of 1,600 µs each: rank 0 waits in four stretches.
+    assert (np.diff((drawn.waits[0] > 0.5).astype(int)) == 1).sum() == 4
+    markup = drawn.markup()
+    assert "rank 0: waits 2 ms for others; they wait 0 s for it" in markup
+    assert markup.count("<path fill") <= 2 * SHADES
 
 
 def test_findings_about_meetings_light_up_what_they_are_about(tmp_path: Path) -> None:
@@ -97,7 +121,7 @@ def test_findings_about_meetings_light_up_what_they_are_about(tmp_path: Path) ->
     assert "straggling-rank" in drawn.marks
     bit = 1 << list(drawn.marks).index("straggling-rank")
     lit = {row.label: sum(mark & bit > 0 for mark in row.items["marks"].fill_null(0)) for row in drawn.rows}
-    assert {label: many for label, many in lit.items() if many} == {"rank 0 waits": 8}
+    assert {label: many for label, many in lit.items() if many} == {"rank 0": 8}
 
 
 def test_findings_of_a_rank_light_up_its_operations_and_calls(tmp_path: Path) -> None:
@@ -116,6 +140,6 @@ def test_findings_of_a_rank_light_up_its_operations_and_calls(tmp_path: Path) ->
         }
         return {label: number for label, number in many.items() if number}
 
-    assert lit("pageable-copies") == {"rank 0 copies and sets": 12}
+    assert lit("pageable-copies") == {"rank 0": 12}
     assert lit("synchronisations") == {"rank 0 host calls": 12, "rank 1 host calls": 12}
     assert "ping-pong" not in drawn.marks  # nothing here is: its entry gets no button

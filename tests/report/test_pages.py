@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from busfare.advise.jobs import advised
 from busfare.answers.job import job_report
@@ -24,7 +25,7 @@ from busfare.nodes import load_node
 from busfare.questions import Plan, Report
 from busfare.questions.measuring import BenchMethods, BenchStrategies
 from busfare.show.bench import methods_document, strategies_document
-from busfare.show.document import Document, Table, words
+from busfare.show.document import Document, Table, Tiles, words
 from busfare.show.job import job_document
 from busfare.show.page import page
 from busfare.show.plans import plan_document
@@ -39,7 +40,7 @@ from busfare.timeline.changes import Setting
 from busfare.timeline.changes.durations import kernel_times
 from busfare.timeline.changes.overlap import pin
 from busfare.trace import Trace, read
-from tests.chromium import opened
+from tests.chromium import answered, opened
 from tests.job.build_job import Noted, write_job, write_rank
 from tests.traces import EXAMPLES, copy, kernel, trace
 from validation.stored import probe_raw, unpacked
@@ -116,7 +117,7 @@ PAGES: list[tuple[Callable[[Path], Document], set[str], tuple[str, ...]]] = [
         ("--force-dark-mode",),
     ),
     (lambda _: reported(hostile_trace()), {"timeline"}, ()),
-    (job, {"strip", "spread-makespan_seconds", "largest-exposed_seconds", "links"}, ()),
+    (job, {"strip", "spread-makespan_seconds", "largest-exposed_seconds"}, ()),
     (planned, {"ranking", "sweep", "roofline"}, ()),
     (changed, {"gains", "path", "timeline"}, ()),
     (on_another_node, {"projection"}, ()),
@@ -142,6 +143,81 @@ def test_a_page_is_drawn_without_a_complaint_and_keeps_text_text(
     )
     assert figures <= drawn
     assert ('data-drawn="yes"' in document) == ("timeline" in figures)
+
+
+def three_findings() -> Document:
+    recorded = read(EXAMPLES / "smooth-out-of-core-h100.json.gz")
+    report, run, findings = examine(recorded, H100)
+    report.trace.path = f"/scratch/users/somebody/projects/{'x' * 60}/traces/smooth.json.gz"
+    report.findings.append(replace(report.findings[-1], id="synchronous-copies", what_if=["--async"]))
+    return report_document(report, time_line(recorded, run, findings))
+
+
+#: Of what stands on a page where: [top, bottom] of the verdict and of each action, and which neighbours overlap.
+PLACES = """
+    const ends = (element) => ["top", "bottom"].map((edge) => element.getBoundingClientRect()[edge] + scrollY);
+    const shown = (element) => element.getClientRects().length && getComputedStyle(element).position !== "absolute";
+    const over = [];
+    for (const parent of document.querySelectorAll("body, main, main > *, .actions > li, .time-line")) {
+      const boxes = [...parent.children].filter(shown).map((child) => [child, child.getBoundingClientRect()]);
+      for (const [n, [first, a]] of boxes.entries()) for (const [second, b] of boxes.slice(n + 1))
+        if (["left right", "top bottom"].map((edges) => edges.split(" ")).every(
+            ([from, to]) => Math.min(a[to], b[to]) - Math.max(a[from], b[from]) > 1))
+          over.push([first.outerHTML.slice(0, 80), second.outerHTML.slice(0, 80)]);
+    }
+    return {
+      window: innerWidth, verdict: ends(document.querySelector(".verdict")), over,
+      actions: [...document.querySelectorAll(".actions")].slice(0, 1).flatMap((list) => [...list.children].map(ends)),
+      wide: document.documentElement.scrollWidth,
+    };
+"""
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize(("wide", "high"), [(1280, 900), (390, 844)])
+def test_the_verdict_and_three_actions_are_seen_without_scrolling(
+    wide: int, high: int, tmp_path: Path
+) -> None:
+    places = answered(page(three_findings()), tmp_path, PLACES, "--window-size=1300,950", size=(wide, high))
+    assert places["window"] == wide
+    assert places["verdict"][1] < high / 4
+    assert len(places["actions"]) == 3 and max(end for _, end in places["actions"]) < high
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize(
+    "made", [made for made, figures, _ in PAGES if figures & {"timeline", "strip", "projection"}]
+)
+def test_nothing_is_wider_than_a_phone_and_nothing_overlaps(
+    made: Callable[[Path], Document], tmp_path: Path
+) -> None:
+    script = "document.querySelectorAll('details').forEach((part) => { part.open = true; });" + PLACES
+    places = answered(page(made(tmp_path)), tmp_path, script, "--window-size=500,950", size=(390, 844))
+    assert places["window"] == places["wide"] == 390
+    assert places["over"] == []
+
+
+def test_a_page_is_headed_by_the_name_of_its_file_and_ends_with_the_path() -> None:
+    document = three_findings()
+    text = page(document)
+    assert "<h1>smooth.json.gz</h1>" in text and "<title>busfare: smooth.json.gz</title>" in text
+    before, _, behind = text.partition("<summary>Files</summary>")
+    assert document.paths[0] in behind
+    # A command is copied with all of the path, of which its folders are not seen.
+    folders = document.paths[0].removesuffix("smooth.json.gz")
+    assert f'busfare what-if <span class="folders">{folders}</span>smooth.json.gz' in before
+    assert before.count(folders) == before.count('class="folders"') == 3
+
+
+def test_cards_are_few_and_none_of_them_says_nothing() -> None:
+    for name in ("train-images", "smooth-out-of-core", "generate-text"):
+        [tiles] = [
+            b for b in reported(read(EXAMPLES / f"{name}-h100.json.gz")).blocks if isinstance(b, Tiles)
+        ]
+        assert 2 <= len(tiles.tiles) <= 5
+        assert not [card for card in tiles.tiles if re.search(r"(?<![\d.])0(\.0+)? ", " ".join(card))]
+    cards = dict(reversed(card) for card in tiles.tiles)
+    assert any("CPU time" in what for what in cards) and not any("transfers" in what for what in cards)
 
 
 def test_predicted_bars_are_hatched_with_their_ranges_and_recorded_ones_solid() -> None:

@@ -6,25 +6,31 @@ import json
 import re
 import zlib
 from base64 import b64decode
+from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
+from numpy.typing import NDArray
 
 from busfare.answers.report import examine
 from busfare.answers.what_if import answer_what_if, predicted_trace
 from busfare.nodes import load_node
 from busfare.show import time_line as packing
+from busfare.show.document import Document, Figure
 from busfare.show.page import page
 from busfare.show.report import report_document
+from busfare.show.svg import COLOUR, drawn_as
 from busfare.show.time_line import TimeLine
-from busfare.show.time_line_rows import time_line
-from busfare.timeline import timeline
+from busfare.show.time_line_rows import KINDS, time_line
+from busfare.timeline import PART_NAMES, timeline
 from busfare.timeline.changes import Setting
 from busfare.timeline.changes.overlap import pin
-from busfare.trace import Trace, read
+from busfare.trace import Trace, read, tables
+from busfare.trace.tables import conform
 from tests.chromium import answered
 from tests.traces import EXAMPLES, call, copy, kernel, made, run, trace
 
@@ -108,6 +114,85 @@ def test_the_critical_path_fills_the_run_and_names_the_origin_of_every_step() ->
     assert path["cause"].null_count() == 0
 
 
+def path_steps(recorded: Trace) -> list[tuple[str, str, int]]:
+    """Name, kind and ns of each step of the drawn critical path."""
+    path = next(row for row in drawn_of(recorded).rows if row.group == "path").items
+    columns = path.select("name", "kind", ns=pl.col("end_ns") - pl.col("start_ns"))
+    return [(name, KINDS[kind], ns) for name, kind, ns in columns.iter_rows()]
+
+
+def test_a_step_of_the_critical_path_says_what_its_time_is() -> None:
+    """175 ms of host time are not the 0.39 ms of `cudaMalloc` that follow."""
+    steps = path_steps(
+        run(
+            call(0, 10, "cudaSetDevice"),
+            call(175_010, 175_400, "cudaMalloc"),
+            made(kernel(175_420, 176_000, "gemm"), 175_405, 175_410),
+            call(175_411, 176_010, "cudaDeviceSynchronize", "device"),
+        )
+    )
+    host = ("CPU time between cudaSetDevice and cudaMalloc", "CPU time between API calls", 175_000_000)
+    assert host in steps
+    assert ("CPU time in cudaMalloc", "calls", 390_000) in steps
+    assert ("launch overhead of gemm", "launches") in [step[:2] for step in steps]
+    assert ("gemm", "kernels", 580_000) in steps
+    assert ("CPU wake-up after cudaDeviceSynchronize", "CPU wake-up", 10_000) in steps
+
+
+def test_host_time_is_named_by_the_innermost_range_around_it() -> None:
+    recorded = run(call(0, 10, "cudaSetDevice"), made(kernel(905, 950, "gemm"), 900, 904))
+    thread = recorded.calls.row(0, named=True)
+    spans = [
+        (5_000, 899_000, "load"),
+        (20_000, 890_000, "decode"),
+        (0, 960_000, "ProfilerStep#3"),
+        (10_000, 30_000, "open"),
+    ]
+    rows = [
+        {
+            "start_ns": start,
+            "end_ns": end,
+            "process": thread["process"],
+            "thread": thread["thread"],
+            "name": name,
+        }
+        for start, end, name in spans
+    ]
+    markers = conform(pl.DataFrame(rows), tables.MARKERS)
+    recorded = replace(recorded, markers=markers)
+    assert path_steps(recorded)[1][0] == "CPU time in the range decode"
+    ranges = next(row for row in drawn_of(recorded).rows if row.label == "ranges")
+    assert ranges.items["name"].cast(pl.String).to_list() == [name for _, _, name in spans]
+
+
+def test_parts_of_a_run_differ_in_colour_for_those_who_see_no_red_or_green_too() -> None:
+    """Distances in Oklab, with the matrices of Machado et al. (2009) for deuteranopia and protanopia."""
+    large = ["kernels", "communication", "copies", "waits", "calls", "start-up", "CPU time between API calls"]
+    assert {drawn_as(part) for part in PART_NAMES} <= COLOUR.keys()
+    for seen in (np.eye(3), DEUTERANOPIA, PROTANOPIA):
+        places = {name: oklab(seen @ linear(COLOUR[name])) for name in large}
+        for first, second in combinations(large, 2):
+            assert np.linalg.norm(places[first] - places[second]) > 0.09, (first, second)
+
+
+def linear(colour: str) -> NDArray[np.float64]:
+    part = np.array([int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)])
+    return np.where(part <= 0.04045, part / 12.92, ((part + 0.055) / 1.055) ** 2.4)
+
+
+def oklab(rgb: NDArray[np.float64]) -> NDArray[np.float64]:
+    cones = np.cbrt(np.clip(LMS @ rgb, 0, None))
+    return np.asarray(LAB @ cones)
+
+
+LMS = np.array([[0.41222, 0.53633, 0.05145], [0.2119, 0.6807, 0.1074], [0.0883, 0.28172, 0.62998]])
+LAB = np.array([[0.21045, 0.79362, -0.00407], [1.978, -2.42859, 0.45059], [0.0259, 0.78277, -0.80868]])
+DEUTERANOPIA = np.array(
+    [[0.36732, 0.86065, -0.22797], [0.28009, 0.6725, 0.04741], [-0.01182, 0.04294, 0.96888]]
+)
+PROTANOPIA = np.array([[0.15229, 1.05258, -0.20487], [0.1145, 0.78628, 0.09922], [-0.00388, -0.04812, 1.052]])
+
+
 def test_findings_mark_the_operations_that_they_touch() -> None:
     recorded = read(EXAMPLES / "smooth-out-of-core-h100.json.gz")
     drawn = drawn_of(recorded)
@@ -138,15 +223,40 @@ def test_numbers_of_any_size_and_sign_come_back() -> None:
     assert np.cumsum(steps).tolist() == values.tolist()
 
 
-def test_more_than_a_page_holds_is_merged_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_run_keeps_its_longest_operations_and_merges_short_neighbours(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(packing, "MOST_ITEMS", 10_000)
-    rows = [copy(n * 3, n * 3 + 1 + n % 2, 4096) for n in range(20_000)]
-    drawn = time_line(trace(*rows))
+    copies = [copy(n * 3, n * 3 + 1 + n % 2, 4096) for n in range(20_000)]
+    drawn = time_line(trace(*copies, *(kernel(n * 600, n * 600 + 500) for n in range(100))))
     header, columns = unpacked(drawn)
-    assert header["count"] <= packing.MERGED_BARS + 1
-    assert any("10 in one bar, busy 52 %" in name for name in header["names"])
-    assert sum(columns["bytes"]) == 20_000 * 4096
-    assert "cannot hold all 20,000 operations and calls" in drawn.markup()
+    assert header["count"] <= packing.MERGED_BARS + 101
+    assert any(re.fullmatch("3[12] in one bar, busy 5[12] %", name) for name in header["names"])
+    assert sum(columns["bytes"]) == 20_000 * 4096 - 100
+    kernels = next(row for row in drawn.rows if row.label == "kernels").items
+    assert columns["length"].count(500_000) == kernels.height == 100
+    assert "Of 20,100 operations and calls, the longest 100 are drawn alone" in drawn.markup()
+
+
+def test_a_page_of_a_million_operations_is_no_larger_than_400_kb() -> None:
+    chance = np.random.default_rng(1)
+    lengths, gaps = (
+        chance.lognormal(9, 1.5, 1_000_000).astype(np.int64) + 1,
+        chance.integers(1, 5_000, 1_000_000),
+    )
+    starts = np.cumsum(lengths + gaps) - lengths
+    kinds = [KINDS.index(name) for name in ("kernels", "h2d", "d2h", "memory sets")]
+    frame = pl.DataFrame(
+        {"start_ns": starts, "end_ns": starts + lengths, "kind": chance.choice(kinds, 1_000_000)}
+    )
+    frame = frame.with_columns(
+        name=pl.format("kernel{}", pl.Series(chance.integers(0, 300, 1_000_000))).cast(pl.Categorical)
+    )
+    rows = [
+        packing.Row(str(kind), "work", packing.items_of(frame.filter(pl.col("kind") == kind)))
+        for kind in kinds
+    ]
+    assert len(page(Document("large", "large", blocks=[Figure("timeline", TimeLine(rows))]))) < 400_000
 
 
 SHOWN = """
@@ -178,21 +288,81 @@ def test_keys_wheel_and_drags_show_another_part_of_the_run(tmp_path: Path) -> No
         press("w"); spans.nearer = [...line.span];
         press("d"); spans.later = [...line.span];
         press("0"); spans.again = [...line.span];
-        const wheel = (more) => canvas.dispatchEvent(new WheelEvent("wheel", { deltaY: -200, cancelable: true, ...more }));
-        spans.scrolled = wheel({}); spans.plain = [...line.span];
-        wheel({ ctrlKey: true, clientX: canvas.getBoundingClientRect().right }); spans.wheeled = [...line.span];
+        const right = canvas.getBoundingClientRect().right, wheel = (more) => canvas.dispatchEvent(
+          new WheelEvent("wheel", { deltaY: -200, cancelable: true, clientX: right, ...more }));
+        spans.past = wheel({ deltaY: 200 });  // nothing to zoom out of: the page scrolls
+        spans.zooms = wheel({}); spans.wheeled = [...line.span];
+        wheel({ ctrlKey: true }); spans.pinched = [...line.span];
+        wheel({ shiftKey: true, deltaY: -300 }); spans.moved = [...line.span];
+        press("0"); dispatchEvent(new Event("scroll"));
+        await new Promise((done) => setTimeout(done, 500)); dispatchEvent(new Event("scroll"));
+        spans.scrolls = wheel({}); spans.scrolled = [...line.span];  // what began on the page goes on there
+        press("w");
         pointer("pointerdown", row("kernels").from, { clientX: 500 });
         pointer("pointermove", row("kernels").from, { clientX: 600 });
         pointer("pointerup", row("kernels").from, { clientX: 600 }); spans.dragged = [...line.span];
         return spans;
         """,
     )
-    assert spans["whole"] == spans["again"] == spans["plain"] == [0, 97_000]
+    assert spans["whole"] == spans["again"] == spans["scrolled"] == [0, 97_000]
     assert spans["nearer"] == [24_250, 72_750]
     assert spans["later"][0] > spans["nearer"][0]
-    assert spans["scrolled"] is True  # the page's own: nothing held it up
-    assert spans["wheeled"][1] == pytest.approx(97_000, rel=0.01) and spans["wheeled"][0] > 50_000
-    assert spans["dragged"][0] < spans["wheeled"][0]
+    assert (spans["past"], spans["zooms"], spans["scrolls"]) == (True, False, True)
+    assert spans["wheeled"][1] == pytest.approx(97_000, rel=0.01) and 30_000 < spans["wheeled"][0] < 45_000
+    assert spans["pinched"][0] > spans["wheeled"][0] and spans["moved"][0] < spans["pinched"][0]
+    assert spans["dragged"][0] < 24_250 and spans["dragged"][1] - spans["dragged"][0] == pytest.approx(48_500)
+
+
+@pytest.mark.browser
+def test_a_search_lights_up_what_it_finds_and_steps_through_it(tmp_path: Path) -> None:
+    seen = browser_result(
+        trace(*(kernel(n * 30, n * 30 + 20, ("GEMM", "softmax", "<i>x</i>")[n % 3]) for n in range(300))),
+        tmp_path,
+        """
+        const field = document.querySelector("input[type=search]");
+        const count = () => document.querySelector("output").textContent;
+        const type = (text) => { field.value = text; field.dispatchEvent(new Event("input")); };
+        const enter = (more) => field.dispatchEvent(new KeyboardEvent("keydown", { key: "Enter", ...more }));
+        const selected = () => [count(), line.header.names[line.items.name[line.selected]], line.items.start[line.selected]];
+        const seen = { before: count() };
+        type("gem"); seen.typed = [count(), line.lit.reduce((sum, one) => sum + one, 0)];
+        enter(); seen.first = selected(); enter(); press("n"); seen.third = selected();
+        enter({ shiftKey: true }); press("N"); press("N"); seen.last = selected();
+        seen.shown = line.items.start[line.selected] >= line.span[0] && line.end[line.selected] <= line.span[1];
+        type("<i>"); seen.markup = [count(), document.querySelectorAll("main i:not([style]):not([class])").length];
+        type("nothing of that name"); seen.nothing = count(); enter();
+        press("0"); seen.reset = [count(), field.value, line.lit];
+        press("/"); seen.focused = document.activeElement === field;
+        return seen;
+        """,
+    )
+    assert seen["before"] == "" and seen["typed"] == ["100", 100]
+    assert seen["first"] == ["1 of 100", "GEMM", 0] and seen["third"] == ["3 of 100", "GEMM", 180_000]
+    assert seen["last"] == ["100 of 100", "GEMM", 297 * 30_000] and seen["shown"]
+    assert seen["markup"] == ["100", 0] and seen["nothing"] == "0"
+    assert seen["reset"] == ["", "", None] and seen["focused"]
+
+
+@pytest.mark.browser
+def test_calls_within_a_call_share_its_row(tmp_path: Path) -> None:
+    outer = [call(n * 100, n * 100 + 80, "cudaGraphLaunch") for n in range(4)]
+    inner = [call(n * 100 + 10, n * 100 + 40, "cuLaunchKernel") for n in range(4)]
+    seen = browser_result(
+        trace(kernel(0, 400, "work"), calls=[*outer, *inner]),
+        tmp_path,
+        """
+        const calls = row("host calls"), [first, second] = [calls.from, calls.from + 1].map((i) => line.box(i));
+        pointer("pointermove", calls.from + 1, { clientY: canvas.getBoundingClientRect().top + second[2] + 2 });
+        const inside = document.querySelector(".hover").textContent;
+        pointer("pointermove", calls.from + 1, { clientY: canvas.getBoundingClientRect().top + first[2] + 2 });
+        const outside = document.querySelector(".hover").textContent;
+        return { high: calls.high, lanes: calls.lanes.length, first, second, inside, outside };
+        """,
+    )
+    assert seen["lanes"] == 2 and seen["high"] == 20
+    (_, _, top, high), (_, _, inner_top, inner_high) = seen["first"], seen["second"]
+    assert top < inner_top and inner_top + inner_high <= top + high
+    assert "cuLaunchKernel" in seen["inside"] and "cudaGraphLaunch" in seen["outside"]
 
 
 @pytest.mark.browser

@@ -71,12 +71,12 @@ def verdict(trace: Trace, totals: Totals, path: list[PathOwner] | None) -> Verdi
         text = [statement("verdict.busy", share=share, seconds=run)]
     elif busy:
         text = [statement("verdict.busy-gpus", count=len(busy), low=min(busy), high=max(busy), seconds=run)]
-    owned = sorted((part for part in path or () if part.owner), key=_owned_seconds, reverse=True)
+    owned = sorted((part for part in path or () if part.owner), key=owned_seconds, reverse=True)
     if shown := [part for part in path or () if part.share >= WORTH_SAYING][:MOST_PARTS]:
         parts = tuple(statement("verdict.part", part=part.part, share=part.share) for part in shown)
         text.append(statement("verdict.path", parts=parts))
     text += [_largest(trace, part, run) for part in owned[:1]]
-    if len(owned) > 1 and _owned_seconds(owned[1]) >= WORTH_SAYING * run:
+    if len(owned) > 1 and owned_seconds(owned[1]) >= WORTH_SAYING * run:
         text.append(statement("verdict.next", **_owned(owned[1], run)))
     moved = totals.transfers
     if moved.count:
@@ -117,7 +117,8 @@ def _why_exposed(trace: Trace) -> tuple[Words, ...]:
     return tuple(reasons)
 
 
-def _owned_seconds(part: PathOwner) -> float:
+def owned_seconds(part: PathOwner) -> float:
+    """The time of the owner of most of a part."""
     return part.seconds * part.owner.share if part.owner else 0.0
 
 
@@ -130,11 +131,11 @@ def _largest(trace: Trace, part: PathOwner, run: float) -> Words:
 
 
 def _owned(part: PathOwner, run: float) -> dict[str, Figure]:
-    seconds = _owned_seconds(part)
-    return {"owner": _described(part), "seconds": seconds, "share": seconds / run if run else 0.0}
+    seconds = owned_seconds(part)
+    return {"owner": described(part), "seconds": seconds, "share": seconds / run if run else 0.0}
 
 
-def _described(part: PathOwner) -> Words:
+def described(part: PathOwner) -> Words:
     """'start-up in `cudaMalloc`'."""
     assert part.owner
     kind = KINDS_OF.get(part.part, part.owner.kind)

@@ -107,7 +107,7 @@ def _cell(cell: results.StrategyCell, seen: str, number: int) -> list[Block]:
         Figure(
             f"sweep{number}", Lines(_against_streams(cell, seen), "streams", "time", y_log=False, whole=True)
         ),
-        table(cell.versions, "every version", strategy, every, checked, folded=True, face="page"),
+        table(cell.versions, "every version", strategy, every, checked, face="folded"),
     ]
 
 

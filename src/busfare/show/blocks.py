@@ -268,13 +268,13 @@ def _fact(key: str, value: object) -> str:
 
 def who_is_late(
     collectives: Sequence[Collective], ranks: Sequence[RankTimes], straggler: Straggler | None
-) -> list[Block]:
+) -> list[Text]:
     """The rank that arrives last because of its own work, if any; then how long all ranks wait and transfer. Without
     collectives: no block.
     """
     if not collectives:
         return []
-    blocks: list[Block] = [Text(_waited(collectives))]
+    blocks = [Text(_waited(collectives))]
     if any(row.arrive_seconds is not None for row in collectives):
         waited = sum(rank.waiting_seconds for rank in ranks)
         late = statement("waits.none-late", seconds=waited)

@@ -11,8 +11,9 @@ from typing import Any, Literal, Protocol, TypeVar
 
 from busfare.advise import amounts
 
-#: Where a block is shown: a page has room for what a terminal leaves out, and shows `details` unless --details is given.
-Face = Literal["both", "terminal", "page", "details"]
+#: Where a block is shown. A terminal shows `details` with --details; a page folds them and what is `folded`, which it alone
+#: has.
+Face = Literal["both", "terminal", "page", "details", "folded"]
 RECORDED = (
     "Recorded: read from the trace, like everything not marked as predicted. Predicted: by a cost model; hatched or "
     "dashed in "
@@ -51,7 +52,7 @@ class Text:
     """Sentences; what stands between backticks is code."""
 
     text: str
-    style: Literal["plain", "dim", "bold", "warning"] = "plain"
+    style: Literal["plain", "dim", "bold", "warning", "verdict"] = "plain"
     face: Face = "both"
     title: str = ""
 
@@ -67,14 +68,13 @@ class Tiles:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of cells. A terminal shows the first `most` of them and says how to see the `more`; a page may fold it."""
+    """Rows of cells. A terminal shows the first `most` of them and says how to see the `more`."""
 
     columns: tuple[Column, ...]
     rows: Sequence[Sequence[str]]
     title: str = ""
     notes: Sequence[str] = ()
     most: int | None = None
-    folded: bool = False
     face: Face = "both"
 
 
@@ -139,7 +139,9 @@ class Entry:
 
 @dataclass(frozen=True)
 class Entries:
-    """Numbered findings; `note` says what their gains are. A terminal shows the first `most`, or all with --details."""
+    """Numbered findings; `note` says what their gains are. Shown are the first `most`; all with --details, and on a page
+    behind a line.
+    """
 
     entries: Sequence[Entry]
     title: str
@@ -175,10 +177,13 @@ Block = Text | Tiles | Table | Entries | Items | Figure
 
 @dataclass(frozen=True)
 class Document:
-    """A result as people read it. `title` is the page's name; `explained`: what it means by its words."""
+    """A result as people read it. `title` is the page's name; `explained`: what it means by its words. `paths`: of the
+    files that it is about, for which a page shows their names.
+    """
 
     title: str
     heading: str
     facts: str = ""
     blocks: Sequence[Block] = field(default_factory=list)
     explained: str = RECORDED
+    paths: Sequence[str] = ()

@@ -5,19 +5,18 @@ node.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice, pairwise, takewhile
+from os.path import commonpath
 from pathlib import PurePath
 
 import numpy as np
 
 from busfare.advise.amounts import count, percent, rate, ratio, several, size, time
 from busfare.advise.jobs import TOGETHER, JobFinding
-from busfare.answers.job import Carried, JobReport, Traffic
-from busfare.errors import InputError
+from busfare.answers.job import Carried, JobReport
 from busfare.jobs.model import JobTimeline
 from busfare.jobs.reduce import FIGURES, NS, SOUND, Called, Outlier, Ranked, Slow, Spreading
-from busfare.nodes import Cpu, Gpu, Memory, Nic, Node, load_node
 from busfare.show.blocks import (
     communication_blocks,
     likely,
@@ -29,7 +28,8 @@ from busfare.show.blocks import (
     who_is_late,
 )
 from busfare.show.document import Block, Cells, Document, Figure, Items, Text, Tiles, amount, table
-from busfare.show.svg import COLOUR, WIDTH, Bar, Bars, BarSeries, Strip, drawn, escaped, text
+from busfare.show.job_pictures import Strip, heat_map
+from busfare.show.svg import COLOUR, Bar, Bars, BarSeries
 from busfare.show.time_line_rows import job_time_line
 from busfare.show.words import text as worded_text
 from busfare.show.words import worded
@@ -50,8 +50,8 @@ WORDS = {
 #: Figures whose outermost traces are drawn.
 DRAWN = ("makespan_seconds", "exposed_seconds")
 MOST, MOST_BINS, MOST_CELLS = 10, 12, 256
-#: Of a node's graph: the widest link, and how far its rows are apart.
-WIDEST, ROW = 14.0, 90
+#: Of a page's cards, and the least share of the ranks' time of most of them.
+MOST_CARDS, WORTH_SAYING = 5, 0.01
 EXPLAINED = (
     "Recorded: read from the traces. Predicted: by a cost model. Exposed: a transfer runs and no kernel computes. "
     "Sums are over all traces; medians and quartiles are within half a percent."
@@ -60,13 +60,10 @@ EXPLAINED = (
 
 def job_document(
     result: JobReport,
-    node: Node | None = None,
     together: JobTimeline | None = None,
     figures: Sequence[RankFigures] = (),
 ) -> Document:
-    """The report. `node`: where the traces were recorded, if the user named it. `together`: the job to draw. `figures`: of
-    each trace (`Job.figures`).
-    """
+    """The report. `together`: the job to draw. `figures`: of each trace (`Job.figures`)."""
     result = worded(result)
     traces, health = result.traces, result.link_health
     facts = [
@@ -90,34 +87,35 @@ def job_document(
     if traces.failed:
         blocks.append(Text(f"{several(traces.failed, 'file')} could not be read (listed below)", "bold"))
     details = [*_strip(result, figures), *_spreads(result.spread, name, figures)]
-    details += [*_health(result), *_links(result, node)]
+    details += [*_health(result), *_links(result)]
     if result.by_path:
         details.append(paths(result.by_path, "Transfers of all traces by path", MOST))
         details.append(sizes(result.size_histogram))
-    limits = omitted(result.omissions, "Limits of this report")
+    details += omitted(result.omissions, "Limits of this report")
+    lines = [*who_is_late(result.collectives, result.ranks, result.straggler), Text(_shares(result, name))]
+    headline, _, rest = " ".join(line.text for line in lines).partition(". ")
+    blocks += [Text(f"{headline}.", "verdict", face="page"), Text(rest, face="page")]
+    blocks += [replace(line, face="terminal") for line in lines]
+    pictures: list[Block] = []
+    if together:
+        pictures.append(Figure("waits", heat_map(together, result.ranks), "When ranks wait for each other"))
+        pictures.append(Figure("timeline", job_time_line(together, result.findings), "The ranks' timelines"))
+    slow = [_slow_link(link, name) for link in health.slow]
     blocks += [
-        *who_is_late(result.collectives, result.ranks, result.straggler),
-        Text(_shares(result, name)),
-        *(
-            [Items([_slow_link(link, name) for link in health.slow], "Slow links", most=MOST)]
-            if health.slow
-            else []
-        ),
+        *([Items(slow, "Slow links", most=MOST)] if slow else []),
+        *pictures[:1],
         findings,
-        _tiles(result, name),
-        *(
-            [Figure("timeline", job_time_line(together, result.findings), "The ranks' timelines")]
-            if together
-            else []
-        ),
+        _cards(result, name),
+        *pictures[1:],
         *communication_blocks(result.collectives, result.ranks, result.clocks),
-        *(replace(block, face="details") if block.face == "both" else block for block in details + limits),
+        *(replace(block, face="details" if block.face == "both" else "folded") for block in details),
     ]
     if result.failures:
         failures = [f"{failure.path}: {failure.why}" for failure in result.failures]
         blocks.append(Items(failures, "Files that could not be read", most=MOST))
     read = several(traces.read, "trace")
-    return Document(f"busfare: {read}", f"{read} of a job", " · ".join(facts), blocks, EXPLAINED)
+    folder = [commonpath([PurePath(rank.path).parent for rank in result.ranks])] if result.ranks else []
+    return Document(f"busfare: {read}", f"{read} of a job", " · ".join(facts), blocks, EXPLAINED, folder)
 
 
 def _shares(result: JobReport, name: Name) -> str:
@@ -152,18 +150,33 @@ def _alike(paths: Iterable[Sequence[str]], most: int) -> int:
     return sum(takewhile(bool, alike))
 
 
-def _tiles(result: JobReport, name: Name) -> Tiles:
-    moved, health = result.transfers, result.link_health
-    links = sum(group.links for group in health.groups)
-    return Tiles(
-        [
-            (time(result.slowest.value), f"slowest: {name(result.slowest)}"),
-            (time(moved.seconds), f"transfers of {size(moved.bytes)}, all traces"),
-            (time(moved.exposed_seconds), "of that exposed: no kernel computes meanwhile"),
-            (percent(moved.share_of_gpu_time), "of GPU time is transfers"),
-            *([(f"{len(health.slow):,}", f"slow links of {links:,}")] if links else []),
-        ]
+def _cards(result: JobReport, name: Name) -> Tiles:
+    """What matters in this job: its slowest trace, then what takes at least 1 % of the ranks' time, and slow links."""
+    moved, health, late = result.transfers, result.link_health, result.straggler
+    whole = result.makespan_seconds.sum or 1.0
+    waits = sum(rank.waiting_seconds for rank in result.ranks)
+    exposed = sum(rank.exposed_transfer_seconds for rank in result.ranks)
+    parts = (
+        (waits, "the ranks wait for each other"),
+        (exposed, "they transfer, and no kernel computes"),
+        (moved.exposed_seconds, f"exposed transfers of {size(moved.bytes)} between host and GPU"),
     )
+    cards = [(time(result.slowest.value), f"slowest: {name(result.slowest)}")]
+    cards += (
+        [(f"rank {late.rank}", f"arrives last at {late.count:,} of {several(late.of, 'collective')}")]
+        if late
+        else []
+    )
+    cards += [
+        (percent(seconds / whole), f"of the ranks' time: {what} ({time(seconds)})")
+        for seconds, what in parts
+        if seconds >= WORTH_SAYING * whole
+    ]
+    if health.slow:
+        cards.append(
+            (f"{len(health.slow):,}", f"slow links of {sum(group.links for group in health.groups):,}")
+        )
+    return Tiles(cards[:MOST_CARDS])
 
 
 def strip_cells(figures: Sequence[RankFigures]) -> tuple[int, dict[int, list[list[int]]]]:
@@ -287,11 +300,11 @@ def _slow_link(link: Slow, name: Name) -> str:
     return sentence
 
 
-def _links(result: JobReport, node: Node | None) -> list[Block]:
+def _links(result: JobReport) -> list[Block]:
     links = sorted(result.links, key=lambda link: -link.bytes)
     if not links:
         return []
-    blocks: list[Block] = [
+    return [
         table(
             links,
             "Traffic over the links, all traces",
@@ -305,21 +318,6 @@ def _links(result: JobReport, node: Node | None) -> list[Block]:
             most=MOST,
         )
     ]
-    try:
-        drawn = node or load_node(links[0].node)
-    except InputError:  # a node file that the user did not name
-        return blocks
-    picture = LinkPicture(drawn, [link for link in links if link.node == drawn.name and link.bytes])
-    if picture.links:
-        note = f"{drawn.title or drawn.name}; the width of a link shows its traffic over all traces."
-        blocks.append(
-            Figure(
-                "links",
-                picture,
-                note=f"{note} Point at a link for its figures; dotted links carried nothing.",
-            )
-        )
-    return blocks
 
 
 def _carried(carried: Carried) -> str:
@@ -336,52 +334,3 @@ def _gain(finding: JobFinding, result: JobReport) -> str:
     return (
         f"{about} {time(seconds)}{share}{nothing or likely(finding)}; in {several(finding.traces, 'trace')}"
     )
-
-
-@dataclass(frozen=True)
-class LinkPicture:
-    """The graph of `node`, each link as wide as its traffic."""
-
-    node: Node
-    links: Sequence[Traffic]
-
-    def markup(self) -> str:
-        sent = {tuple(link.between): link for link in self.links}
-        most = max((link.bytes for link in self.links), default=0) or 1
-        places, parts = _places(self.node), []
-        for link in sorted(self.node.links, key=lambda link: link.between in sent):  # the used ones on top
-            (x0, y0), (x1, y1) = places[link.between[0]], places[link.between[1]]
-            line, used = f'd="M{x0:.0f} {y0:.0f}L{x1:.0f} {y1:.0f}"', sent.get(link.between)
-            if used is None:
-                parts.append(f'<path class="mark" {line}/>')
-                continue
-            width = 2 + (WIDEST - 2) * used.bytes / most
-            title = f"<title>{escaped(_hover(used), but=chr(10))}</title>"
-            parts.append(
-                f'<path {line} stroke="{COLOUR["copies"]}" stroke-width="{width:.1f}">{title}</path>'
-            )
-        for name, (x, y) in places.items():
-            parts.append(f'<rect class="box" x="{x - 8:.0f}" y="{y - 8:.0f}" width="16" height="16"/>')
-            parts.append(text(x, y + 24, name, "middle", hover=self.node.component(name).title or name))
-        return drawn(max(y for _, y in places.values()) + 40, parts)
-
-
-def _hover(link: Traffic) -> str:
-    first, second = link.between
-    lines = [f"{link.link}: {several(link.copies, 'copy')}"]
-    for sent, start, end in ((link.forward, first, second), (link.back, second, first)):
-        lines.append(f"{start} → {end}: {size(sent.bytes)}, {size(sent.wire_bytes)} on the wire")
-    return "\n".join(lines)
-
-
-def _places(node: Node) -> dict[str, tuple[float, float]]:
-    """Where each component stands: memories above, then processors, switches, GPUs and network cards below."""
-    level = {Memory: 0, Cpu: 1, Gpu: 3, Nic: 3}
-    rows: dict[int, list[str]] = {}
-    for component in node.components:
-        rows.setdefault(level.get(type(component), 2), []).append(component.name)
-    return {
-        name: (WIDTH * (place + 0.5) / len(rows[number]), 30.0 + ROW * height)
-        for height, number in enumerate(sorted(rows))
-        for place, name in enumerate(rows[number])
-    }

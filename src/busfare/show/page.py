@@ -7,6 +7,7 @@ import hashlib
 import re
 from collections.abc import Iterable
 from importlib import resources
+from pathlib import PurePath
 
 from busfare import __version__
 from busfare.show.blocks import Shares
@@ -26,7 +27,13 @@ HATCH = (
 )
 #: What draws timelines, where there are some.
 SCRIPTS = ("time_line.js", "time_line_input.js")
-STYLES = {"plain": "", "dim": ' class="dim"', "bold": ' class="bold"', "warning": ' class="warning"'}
+#: Between a number and its unit, where no line breaks.
+UNIT, NO_BREAK_SPACE = re.compile(r"(?<=\d) (?=(?:%|×|[mnµ]?s\b|[kMGT]?B\b))"), "\u00a0"
+STYLES = {"plain": ""} | {name: f' class="{name}"' for name in ("dim", "bold", "warning", "verdict")}
+#: A command shows the name of its trace; who copies it, copies the folders, too.
+FOLDERS, FOLDED = re.compile(r"(?<=^busfare what-if )(?:[^/\s]*/)+"), r'<span class="folders">\g<0></span>'
+#: Longer cells of text are cut to two lines, with all of it where they are pointed at.
+LONG_CELL = 60
 
 
 def page(document: Document) -> str:
@@ -38,17 +45,24 @@ def page(document: Document) -> str:
     hashes = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
     policy = POLICY.format(" ".join(f"'sha256-{digest}'" for digest in hashes) or "'none'")
     blocks = (_block(block) for block in document.blocks if block.face != "terminal")
-    facts = f'<p class="dim">{_words(document.facts)}</p>' if document.facts else ""
+    title, heading, facts = document.title, document.heading, document.facts
+    for path in document.paths:
+        name = PurePath(path).name
+        heading = heading if path in heading + facts else f"{name}: {heading}"
+        title, heading, facts = (words.replace(path, name) for words in (title, heading, facts))
     return "\n".join(
         (
             '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">',
             f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>{escaped(document.title)}</title>\n<style>{style}</style>\n</head><body>{HATCH}",
-            # Paths wrap between their folders.
-            f"<h1>{_words(document.heading).replace('/', '/<wbr>')}</h1>{facts}",
+            f"<title>{escaped(title)}</title>\n<style>{style}</style>\n</head><body>{HATCH}",
+            f"<header><h1>{_words(heading)}</h1>",
+            f'<p class="dim">{_words(facts)}</p></header><main>' if facts else "</header><main>",
             *blocks,
-            f"<footer>busfare {__version__}. {_words(document.explained)}</footer>",
+            _folded("Files", _list((_words(path) for path in document.paths), "ul"))
+            if document.paths
+            else "",
+            f"</main><footer>busfare {__version__}. {_words(document.explained)}</footer>",
             *(f"<script>{script}</script>" for script in scripts),
             "</body></html>",
         )
@@ -63,48 +77,60 @@ def _list(items: Iterable[str], kind: str) -> str:
     return f"<{kind}>{''.join(f'<li>{item}</li>' for item in items)}</{kind}>"
 
 
+def _folded(title: str, inner: str) -> str:
+    return f"<details><summary>{_words(title)}</summary>{inner}</details>"
+
+
 def _block(block: Block) -> str:
-    title = f"<h2>{_words(block.title)}</h2>" if block.title else ""
+    if block.face not in ("details", "folded"):
+        return (f"<h2>{_words(block.title)}</h2>" if block.title else "") + _inner(block)
+    unnamed = block.columns[0].name if isinstance(block, Table) else ""
+    title = block.title or f"{unnamed[:1].upper()}{unnamed[1:]}"
+    return _folded(title, _inner(block)) if title else _inner(block)
+
+
+def _inner(block: Block) -> str:
+    """A block without its title."""
     match block:
         case Text():
-            return f"{title}<p{STYLES[block.style]}>{_words(block.text)}</p>"
+            return f"<p{STYLES[block.style]}>{_words(UNIT.sub(NO_BREAK_SPACE, block.text))}</p>"
         case Tiles():
             tiles = (
                 f'<div class="tile"><b>{_words(value)}</b>{_words(what)}</div>' for value, what in block.tiles
             )
-            return f'{title}<div class="tiles">{"".join(tiles)}</div>'
+            return f'<div class="tiles">{"".join(tiles)}</div>'
         case Table():
-            notes = "".join(f'<p class="dim">{_words(note)}</p>' for note in block.notes)
-            if block.folded:
-                return f"<details><summary>{_words(block.title)}</summary>{_table(block)}{notes}</details>"
-            return f"{title}{_table(block)}{notes}"
+            return _table(block) + "".join(f'<p class="dim">{_words(note)}</p>' for note in block.notes)
         case Entries():
-            notes = "".join(
-                f'<p class="dim">{_words(text)}</p>'
-                for text in (f"{block.note[:1].upper()}{block.note[1:]}.", *block.remarks)
-            )
-            entries = (
-                f"<b>{_words(entry.title)}</b> <span class='gain'>{_words(entry.gain)}</span><br>"
-                f"{_words(entry.evidence)}<br>{_words(entry.change)}"
-                + (f"<br><span class='dim'>{_words(entry.place)}</span>" if entry.place else "")
-                + (
-                    f"<br><code>{OPTION.sub(NO_BREAK, escaped(entry.command))}</code>"
-                    if entry.command
-                    else ""
-                )
-                + "".join(f"<br><span class='dim'>{_words(text)}</span>" for text in entry.more)
-                + _button(entry)
-                for entry in block.entries
-            )
-            return f"{title}{notes}{_list(entries, 'ol')}"
+            note = f"{block.note[:1].upper()}{block.note[1:]}."
+            first, rest = block.entries[: block.most], block.entries[block.most :]
+            shown = f'<ol class="actions">{"".join(map(_entry, first))}</ol>'
+            if rest:
+                listed = f'<ol class="actions" start="{len(first) + 1}">{"".join(map(_entry, rest))}</ol>'
+                shown += _folded(f"{len(rest)} more", listed)
+            return shown + "".join(f'<p class="dim">{_words(text)}</p>' for text in (note, *block.remarks))
         case Items():
-            return title + _list(map(_words, block.items), "ul")
+            return _list(map(_words, block.items), "ul")
         case Figure():
             note = f"<figcaption>{_words(block.note)}</figcaption>" if block.note else ""
             drawn = block.chart.markup()
             if not isinstance(block.chart, Shares | TimeLine):
                 drawn = _wide(drawn, block.title or block.name)
-            return f'{title}<figure id="{escaped(block.name)}">{drawn}{note}</figure>'
+            return f'<figure id="{escaped(block.name)}">{drawn}{note}</figure>'
+
+
+def _entry(entry: Entry) -> str:
+    """What to do and what it gains; behind a line, why."""
+    command = OPTION.sub(NO_BREAK, FOLDERS.sub(FOLDED, escaped(entry.command)))
+    reasons = [_words(text) for text in (entry.evidence, entry.place, *entry.more) if text]
+    return (
+        f"<li><b>{_words(entry.title)}</b><span class='gain'>{_words(entry.gain)}</span>"
+        f"<p class='change'>{_words(entry.change)}</p>"
+        + (f"<code>{command}</code>" if entry.command else "")
+        + _folded("Why", "".join(f"<p>{text}</p>" for text in reasons))
+        + _button(entry)
+        + "</li>"
+    )
 
 
 def _button(entry: Entry) -> str:
@@ -113,7 +139,7 @@ def _button(entry: Entry) -> str:
         return ""
     title = escaped(entry.title)
     return (
-        f'<br><button type="button" hidden data-shows="{escaped(entry.shows)}" data-title="{title}">'
+        f'<button type="button" hidden data-shows="{escaped(entry.shows)}" data-title="{title}">'
         f'Show in the timeline<span class="unseen">: {title}</span></button>'
     )
 
@@ -121,6 +147,14 @@ def _button(entry: Entry) -> str:
 def _wide(inner: str, what: str) -> str:
     """What is moved sideways where it is wider than the page, by keys, too."""
     return f'<div class="scroll" tabindex="0" role="region" aria-label="{escaped(what or "Table")}">{inner}</div>'
+
+
+def _cell(text: str) -> str:
+    return (
+        f'<div class="long" title="{escaped(text)}">{_words(text)}</div>'
+        if len(text) > LONG_CELL
+        else _words(text)
+    )
 
 
 def _table(table: Table) -> str:
@@ -132,7 +166,7 @@ def _table(table: Table) -> str:
         )
 
     head = line("th", (_words(column.name) for column in table.columns))
-    rows = (line("td", map(_words, row)) for row in table.rows)
+    rows = (line("td", map(_cell, row)) for row in table.rows)
     if not table.rows:
         return '<p class="dim">No rows.</p>'
     return _wide(f"<table><thead>{head}</thead><tbody>{''.join(rows)}</tbody></table>", table.title)

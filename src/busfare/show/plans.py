@@ -254,6 +254,6 @@ def _by_length(result: PlanKvResult) -> list[Block]:
     axis = "tokens of the prompt" + "; dotted: break-even" * bool(marks)
     figures = {"tokens": "tokens", "fetch, predicted": "fetch_seconds", name: "recompute_seconds"}
     return [
-        table(points, "By prompt length", {}, figures, folded=True),
+        table(points, "By prompt length", {}, figures),
         Figure("prompts", Lines(lines, axis, "time", marks=marks, whole=True)),
     ]

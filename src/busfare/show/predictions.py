@@ -42,7 +42,7 @@ def projection_document(result: Projected, trace: str) -> Document:
     result = worded(result)
     guess = GUESS if result.from_guessed_from_gpu_name else ""
     facts = f"recorded on {result.recorded_on}{guess}; predicted with the cost model {result.model}"
-    blocks: list[Block] = [Text(result.verdict, "bold"), *projection_blocks(result)]
+    blocks: list[Block] = [Text(result.verdict, "verdict"), *projection_blocks(result)]
     blocks += [Text(line) for line in _counted(result.kernels)]
     details: list[Block] = []
     for p in result.projections:
@@ -55,7 +55,7 @@ def projection_document(result: Projected, trace: str) -> Document:
             details.append(table(p.by_path, f"{p.to}, by path", {"path": path_name}, figures, notes=notes))
         details.append(_kernels(p))
     blocks += [replace(block, face="details") for block in details]
-    return Document(f"busfare: {trace}", trace, facts, blocks)
+    return Document(f"busfare: {trace}", trace, facts, blocks, paths=[trace])
 
 
 def _changed(row: There) -> str:
@@ -205,6 +205,7 @@ def what_if_document(result: WhatIf, time_line: TimeLine | None = None) -> Docum
     runs += [("without the recorder's cost", base.replayed_seconds)] if cost else []
     runs += [(row.title, row) for row in rows]
     blocks: list[Block] = [
+        Text(_outcome(result), "verdict", face="page"),
         Table(columns, cells, "Whole run, predicted by replay", notes),
         runs_figure("gains", runs),
     ]
@@ -224,7 +225,17 @@ def what_if_document(result: WhatIf, time_line: TimeLine | None = None) -> Docum
             table(result.ranks, "Ranks", {"rank": lambda row: str(row.rank)}, seconds, most=MOST_RANKS)
         )
     blocks += omitted(result.omissions)
-    return Document(f"busfare what-if: {result.trace}", result.trace, where, blocks)
+    return Document(f"busfare what-if: {result.trace}", result.trace, where, blocks, paths=[result.trace])
+
+
+def _outcome(result: WhatIf) -> str:
+    """'With all changes, the run takes 18.8 ms (12.7–31.3) instead of 153 ms: 8.13 × as fast (predicted).'"""
+    changes = "all changes" if len(result.changes) > 1 else "this change"
+    before = time(result.baseline.replayed_seconds)
+    faster = "" if result.speedup is None else f": {ratio(result.speedup)} as fast"
+    if result.speedup is not None and ratio(result.speedup) == ratio(1.0):
+        return f"With {changes}, the run takes as long as before: {before} (predicted)."
+    return f"With {changes}, the run takes {result} instead of {before}{faster} (predicted)."
 
 
 def runs_figure(name: str, runs: Sequence[tuple[str, float | Outcome]]) -> Figure:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -9,7 +10,7 @@ from functools import partial
 from busfare.advise import RangedFinding
 from busfare.advise.amounts import count, percent, several, size, time
 from busfare.answers.report import Changed, Diff, Report, Unit, path_name
-from busfare.answers.verdict import PathOwner
+from busfare.answers.verdict import PathOwner, described, owned_seconds
 from busfare.show.blocks import (
     LEAST_DRAWN,
     PATH_NOTE,
@@ -27,7 +28,7 @@ from busfare.show.blocks import (
 )
 from busfare.show.document import Block, Document, Figure, Table, Text, Tiles, cell, numbers, table, words
 from busfare.show.time_line import TimeLine
-from busfare.show.words import text, worded
+from busfare.show.words import templates, text, worded
 from busfare.statements import statement
 from busfare.timeline import PathPart
 from busfare.trace.omissions import MISSING_KERNELS
@@ -37,7 +38,11 @@ from busfare.trace.totals import Gap
 WORTH_SAYING, LONG_GAP = 0.01, 0.005
 #: Omissions that stand above all numbers.
 FAILED = ("launches-failed", "failed-calls", "no-gpu-records", *sorted(MISSING_KERNELS), "kernels-untimed")
-#: In `diff`: the least change that is shown, as a share of the run, and the most rows of a table.
+#: Of a page's cards: the most, the most and least (of the run) of the largest items of the critical path, and how many times
+#: as long as these all transfers are where they have a card, too.
+MOST_CARDS, LARGEST, WORTH_A_CARD, MORE = 5, 2, 0.05, 1.5
+#: In `diff`: sentences that say what changed; the least change that is shown, as a share of the run; most rows of a table.
+CHANGES = ("run", "as-long", "run-from-nothing", "unit-few", "unit-real", "unit-same")
 LEAST_CHANGE, MOST_CHANGES = 0.001, 12
 
 
@@ -63,15 +68,19 @@ def report_document(
             else failed.what[:1].upper() + failed.what[1:]
         )
         blocks.append(Text(f"{counted}.", "warning"))
-    busy, *sentences = map(text, result.verdict.text)
-    blocks += [Text(busy, "bold"), Text(" ".join(sentences))]
+    busy, *rest = map(text, result.verdict.text)
+    # A page has room for large letters, and says with them what the run is made of, too.
+    headline = 1 if result.critical_path and rest else 0
+    blocks += [Text(busy, "bold", face="terminal"), Text(" ".join(rest), face="terminal")]
+    blocks += [Text(" ".join([busy, *rest[:headline]]), "verdict", face="page")]
+    blocks += [Text(" ".join(rest[headline:]), face="page")] if rest[headline:] else []
     if result.collectives and result.ranks:
         blocks += who_is_late(result.collectives, result.ranks, result.straggler or None)
     if waits := unexplained(result):
         blocks.append(Text(waits, "warning"))
     if result.baseline:
         blocks += [Text(f"Since {result.baseline.before}:", "bold"), *diff_blocks(result.baseline)]
-    blocks += [findings, _tiles(result)]
+    blocks += [findings, _cards(result)]
     if result.critical_path:
         where = Shares(
             {
@@ -106,7 +115,7 @@ def report_document(
     blocks += [replace(block, face="details") if block.face == "both" else block for block in details] + [
         *more
     ]
-    return Document(f"busfare: {trace.path}", trace.path, " · ".join(facts), blocks)
+    return Document(f"busfare: {trace.path}", trace.path, " · ".join(facts), blocks, paths=[trace.path])
 
 
 def _owners(path: Sequence[PathOwner]) -> Table:
@@ -122,20 +131,37 @@ def _owners(path: Sequence[PathOwner]) -> Table:
     )
 
 
-def _tiles(result: Report) -> Tiles:
-    moved = result.transfers
-    tiles = [
-        (time(result.makespan_seconds), "whole run"),
-        (time(moved.seconds), f"{several(moved.count, 'transfer')} of {size(moved.bytes)}"),
-        (time(moved.exposed_seconds), "of that exposed: no kernel computes meanwhile"),
-        (percent(moved.share_of_gpu_time), "of GPU time is transfers"),
-        (time(result.kernels.seconds), several(result.kernels.count, "kernel")),
+def _cards(result: Report) -> Tiles:
+    """What matters in this run: how busy its GPUs are, the largest items of its critical path, then other parts of at least
+    1 % of the run.
+    """
+    run, busy = result.makespan_seconds or 1.0, result.verdict.gpu_busy_share
+    owned = [part for part in result.critical_path or () if owned_seconds(part) >= WORTH_A_CARD * run]
+    largest = sorted(owned, key=owned_seconds, reverse=True)[:LARGEST]
+    named = {part.part for part in largest}
+    gpus = max(len(result.gpus), 1)
+    moved, unit = result.transfers, max(result.units, key=lambda unit: unit.seconds, default=None)
+    copies = sum(owned_seconds(part) for part in largest if part.part == "copies")
+    speed = f" at {size(moved.bytes / moved.seconds)}/s" if moved.seconds else ""
+    parts = [(owned_seconds(part), text(described(part))) for part in largest]
+    if "start-up" not in named:
+        parts.append((result.startup_seconds or 0.0, "start-up"))
+    if moved.exposed_seconds > MORE * copies:
+        what = f"exposed transfers: {several(moved.count, 'copy')}, {size(moved.bytes)}{speed}"
+        parts.append((moved.exposed_seconds, what))
+    if "communication" not in named:
+        parts.append((result.communication.seconds / gpus, "communication" + " of each GPU" * (gpus > 1)))
+    cards = [
+        (time(seconds), f"{what}, {percent(seconds / run)} of the run")
+        for seconds, what in parts
+        if seconds >= WORTH_SAYING * run
     ]
-    more = (
-        (result.communication, "communication between GPUs"),
-        (result.graph_work, "inside graph launches"),
-    )
-    return Tiles([*tiles, *((time(total.seconds), what) for total, what in more if total.count)])
+    if busy and busy > LEAST_DRAWN / 2:
+        mean = f"GPUs busy, mean of {gpus}" if gpus > 1 else "GPU busy"
+        cards.insert(0, (percent(busy), f"{mean}, in a run of {time(run)}"))
+    if unit:
+        cards.append((time(unit.seconds), f"per unit of work, median of {count(unit.count)}"))
+    return Tiles(cards[:MOST_CARDS])
 
 
 def _summary(result: Report) -> Table:
@@ -190,7 +216,7 @@ def _gpus(result: Report) -> list[Table]:
             "By GPU",
             {"GPU": lambda gpu: str(gpu.device)},
             kernels | moved | {"busy": "busy_seconds", "idle": "idle_seconds"},
-            face="both" if len(result.gpus) > 1 else "page",
+            face="both" if len(result.gpus) > 1 else "folded",
         ),
         table(
             result.engines,
@@ -201,14 +227,14 @@ def _gpus(result: Report) -> list[Table]:
                 "of the run": lambda engine: percent(engine.busy_seconds / (result.makespan_seconds or 1), 1),
                 "rate while busy": "bytes_per_second",
             },
-            face="page",
+            face="folded",
         ),
         table(
             result.streams,
             "Streams",
             {"stream": lambda stream: f"GPU {stream.device}, stream {stream.stream}"},
             {name: name for name in ("kernels", "communication", "transfers")} | {"busy": "busy_seconds"},
-            face="page",
+            face="folded",
         ),
     ]
 
@@ -218,7 +244,7 @@ def _longest(result: Report) -> list[Table]:
     at = {"at": "start_seconds", "bytes": "bytes", "time": "seconds"}
     tables = [
         table(kernels, "Longest kernels", {"kernel": "name"}, {"count": "count", "time": "seconds"}, most=5),
-        table(copies, "Longest copies", {"copy": path_name}, at, face="page"),
+        table(copies, "Longest copies", {"copy": path_name}, at, face="folded"),
     ]
     return [shown for shown in tables if shown.rows]
 
@@ -277,7 +303,17 @@ def unexplained(result: Report) -> str | None:
 def diff_document(result: Diff) -> Document:
     """What changed, what it comes from, and everything beside each other."""
     facts = f"{result.before} → {result.after} · recorded times of one run each"
-    return Document("busfare: what changed", "What changed", facts, diff_blocks(result))
+    blocks = diff_blocks(result)
+    # A page begins with what changed; doubts follow.
+    begins = tuple(templates()[f"diff.{id}"].partition("{")[0] for id in CHANGES)
+    for place, line in enumerate(map(text, result.why)):
+        if line.startswith(begins):
+            headline = re.sub(r" \([^()]*\)(?=, )", "", line, count=1)  # without the name of a unit
+            blocks[place] = Text(line, face="terminal" if headline == line else "both")
+            blocks.insert(0, Text(headline, "verdict", face="page"))
+            break
+    paths = [result.before, result.after]
+    return Document("busfare: what changed", "What changed", facts, blocks, paths=paths)
 
 
 def diff_blocks(result: Diff) -> list[Block]:

@@ -17,28 +17,25 @@ COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8
 #: What each colour means wherever it is not a legend that says so. What is predicted has the same, hatched or dashed.
 COLOUR = {
     "kernels": "#56b4e9",
-    "communication": "#0072b2",
+    "communication": "#2b2f8f",
     "h2d": "#e69f00",
     "d2h": "#009e73",
-    "other copies": "#cc79a7",
-    "memory sets": "#c9b400",
+    "other copies": "#d982b5",
+    "memory sets": "#e3d04a",
     "copies": "#d55e00",
-    "calls": "#8c8c8c",
-    "waits": "#7f63b8",
-    "launches": "#a6761d",
-    "gaps between operations": "#c9b28f",
-    "CPU time between API calls": "#5f6b76",
-    "CPU wake-up": "#b5bcc4",
+    "calls": "#6d7782",
+    "waits": "#9a66d4",
+    "launches": "#f5c7ab",
+    "gaps between operations": "#86683c",
+    "CPU time between API calls": "#8f2748",
+    "CPU wake-up": "#c9ced4",
+    "start-up": "#b7c278",
+    "ranges": "#a8c4b8",
     "whole run": "#7a8b2f",
-    "others": "#b39b9b",
+    "others": "#b5a59c",
 }
 #: Parts of a critical path that are drawn as something else is.
-DRAWN_AS = {
-    "unexplained waits": "waits",
-    "CPU time in API calls": "calls",
-    "start-up": "whole run",
-    "other": "others",
-}
+DRAWN_AS = {"unexplained waits": "waits", "CPU time in API calls": "calls", "other": "others"}
 WIDTH, LETTER, LINE = 1000, 7.2, 22
 LONGEST_LABEL, LONGEST_WHISKER = 40, 1.6
 #: Lines differ by more than colour.
@@ -97,7 +94,7 @@ class Bars:
         )
         end = top + row * len(self.labels)
         x = Scale(0.0, self._most(), left, WIDTH - right)
-        parts = [legend, *_x_axis(x, top, end, self.axis, self.unit, self.whole)]
+        parts = [legend, *x_axis(x, top, end, self.axis, self.unit, self.whole)]
         for number, label in enumerate(self.labels):
             y, start = top + row * number, 0.0
             parts.append(text(left - 8, y + row / 2 + 4, short(label), "end", hover=label))
@@ -193,7 +190,7 @@ class Lines:
         end = top + 330
         x = Scale.over([a for a, _ in every], 80, WIDTH - 25, True)
         y = Scale.over([b for _, b in every], end, top, self.y_log)
-        parts = [legend, *_x_axis(x, top, end, self.x_axis, self.x_unit, self.whole)]
+        parts = [legend, *x_axis(x, top, end, self.x_axis, self.x_unit, self.whole)]
         for value in y.ticks():
             parts.append(f'<path class="grid" d="M80 {y.at(value):.1f}H{WIDTH - 25}"/>')
             parts.append(text(72, y.at(value) + 4, amount(value, self.y_unit), "end"))
@@ -279,7 +276,8 @@ def amount(value: float, unit: str) -> str:
     return f"{number}{unit and ' '}{unit}".replace("-", "−", 1)
 
 
-def _x_axis(x: Scale, top: float, end: float, words: str, unit: str, whole: bool) -> Iterator[str]:
+def x_axis(x: Scale, top: float, end: float, words: str, unit: str, whole: bool) -> Iterator[str]:
+    """Lines, numbers and words below."""
     for value in x.ticks(whole):
         yield f'<path class="grid" d="M{x.at(value):.1f} {top}V{end}"/>'
         yield text(x.at(value), end + 16, amount(value, unit), "middle")
@@ -339,47 +337,3 @@ def text(x: float, y: float, words: str, kind: str = "", hover: str = "") -> str
 def drawn(height: float, parts: Iterable[str]) -> str:
     """The whole picture."""
     return f'<svg viewBox="0 0 {WIDTH} {height:.0f}">{"".join(parts)}</svg>'
-
-
-@dataclass(frozen=True)
-class Strip:
-    """A row a label, a column a cell: how many times the median each value is; `hovers` has their words."""
-
-    rows: Sequence[str]
-    columns: Sequence[str]
-    times: Sequence[Sequence[float]]
-    hovers: Sequence[Sequence[str]]
-    axis: str
-
-    def markup(self) -> str:
-        left, top, high = 150, 40, 30
-        wide = (WIDTH - left - 10) / max(len(self.columns), 1)
-        parts = [
-            text(left, 18, "0", "end"),
-            *(
-                f'<rect x="{left + 6 + 20 * n}" y="6" width="20" height="14" fill="{_shade(n / 4.5)}"/>'
-                for n in range(10)
-            ),
-            text(left + 212, 18, "2 × the median or more"),
-        ]
-        for r, (label, times) in enumerate(zip(self.rows, self.times, strict=True)):
-            y = top + r * (high + 4)
-            parts.append(text(left - 8, y + 20, label, "end"))
-            parts += [
-                f'<rect x="{left + c * wide:.2f}" y="{y}" width="{max(wide - 1, wide * 0.9):.2f}" height="{high}" '
-                f'fill="{_shade(value)}"><title>{escaped(self.hovers[r][c])}</title></rect>'
-                for c, value in enumerate(times)
-            ]
-        end = top + len(self.rows) * (high + 4)
-        every = max(1, len(self.columns) // 12)
-        for c in range(0, len(self.columns), every):
-            parts.append(text(left + (c + 0.5) * wide, end + 14, self.columns[c], "middle"))
-        return drawn(end + 44, [*parts, text(WIDTH / 2, end + 34, self.axis, "middle dim")])
-
-
-def _shade(times: float) -> str:
-    """Dark blue at 0 over grey at 1 to yellow at 2: as light as it is large."""
-    part = min(max(times, 0.0), 2.0) / 2
-    ends = ((0, 34, 78), (124, 123, 120), (254, 232, 56))
-    low, high, t = (ends[0], ends[1], 2 * part) if part < 0.5 else (ends[1], ends[2], 2 * part - 1)
-    return "#" + "".join(f"{round(a + (b - a) * t):02x}" for a, b in zip(low, high, strict=True))

@@ -26,7 +26,7 @@ LEAST_NAME, NUMBER = 16, 8
 BETWEEN = 2
 #: What a line is not broken in: a word, or a number and the word behind it.
 WORD = re.compile(r"(\S*\d )?\S+\s*")
-STYLES = {"plain": "", "dim": "dim", "bold": "bold", "warning": "yellow"}
+STYLES = {"plain": "", "dim": "dim", "bold": "bold", "warning": "yellow", "verdict": "bold"}
 Line = tuple[str, str]
 
 

@@ -1,7 +1,7 @@
 "use strict";
 // Timelines: operations and calls are unpacked once and drawn on a canvas, those of one pixel as one bar. A draw looks at
 // no more than a few of them a pixel, by bisection, however many there are.
-const MOST_LEVELS = 4, LEVEL = 16, GAP = 5, AXIS = 24, NARROW = 600, LOOKED_AT = 12, MOST_LINES = 200;
+const MOST_LEVELS = 4, LEVEL = 20, NESTED = 4, GAP = 5, AXIS = 34, NARROW = 600, LOOKED_AT = 12, MOST_LINES = 200;
 
 const unpack = async (text) => {
   const letters = atob(text), packed = new Uint8Array(letters.length);
@@ -36,6 +36,7 @@ const amount = (value, limits, last) => {
   return `${Math.round(value).toLocaleString("en")} ${last}`;
 };
 const time = (ns) => amount(ns, [[1e9, "s"], [1e6, "ms"], [1e3, "µs"]], "ns");
+const percent = (share) => `${share < 0.1 ? Number((100 * share).toPrecision(2)) : Math.round(100 * share)} %`;
 const size = (bytes) => amount(bytes, [[1e12, "TB"], [1e9, "GB"], [1e6, "MB"], [1e3, "kB"]], "B");
 
 // The first place in `sorted` (up to `end`) whose value is above `value`.
@@ -58,69 +59,67 @@ class TimeLine {
     this.whole = Math.max(header.span, 1);
     this.span = [0, this.whole];
     this.selected = -1;
-    this.lit = null;
+    [this.lit, this.matches, this.match, this.hint] = [null, [], -1, this.description.textContent];
     this.end = new Float64Array(header.count);
     for (let i = 0; i < header.count; i++) this.end[i] = items.start[i] + items.length[i];
     let first = 0;
     this.rows = header.rows.map(([label, group, count, predicted]) => {
       const row = { label, group, predicted, from: first, to: (first += count) };
-      row.lanes = this.lanesOf(row);
-      return row;
+      return Object.assign(row, { lanes: this.lanesOf(row) });
     });
   }
 
-  // A row's items beside each other where they overlap: lanes of items in order of their starts and, but for the last lane, of
-  // their ends. `reach`: the latest end so far; `busy`: the time of all before.
-  lanesOf({ from, to }) {
-    const level = new Uint8Array(to - from), last = new Float64Array(MOST_LEVELS).fill(-1), counts = [0, 0, 0, 0];
+  // A row's items as lanes in order of their starts and, but for the last lane, of their ends: work that overlaps goes below
+  // each other, and all calls within a call into one lane. `reach`: the latest end so far; `busy`: the time of all before.
+  lanesOf({ group, from, to }) {
+    const lanes = Array.from({ length: MOST_LEVELS }, () => []), last = new Float64Array(MOST_LEVELS).fill(-1);
     for (let i = from; i < to; i++) {
-      let place = 0;
-      while (place < MOST_LEVELS - 1 && last[place] > this.items.start[i]) place++;
-      last[place] = Math.max(last[place], this.end[i]);
-      counts[(level[i - from] = place)]++;
+      let level = group === "calls" && this.end[i] <= last[0] ? 1 : 0;
+      while (group === "work" && level < MOST_LEVELS - 1 && last[level] > this.items.start[i]) level++;
+      last[level] = Math.max(last[level], this.end[i]);
+      lanes[level].push(i);
     }
-    const lanes = counts.filter((count) => count).map((count) => this.lane(count));
-    for (let i = from; i < to; i++) this.add(lanes[level[i - from]], i);
-    return lanes;
+    return lanes.filter((lane) => lane.length).map((lane) => this.lane(Int32Array.from(lane)));
+  }
+  lane(members) {
+    const count = members.length, [starts, reach, busy] = [0, 0, 1].map((more) => new Float64Array(count + more));
+    members.forEach((i, n) => {
+      starts[n] = this.items.start[i];
+      reach[n] = Math.max(n ? reach[n - 1] : 0, this.end[i]);
+      busy[n + 1] = busy[n] + this.items.length[i];
+    });
+    return { count, members, starts, reach, busy };
   }
 
-  lane(count) {
-    const [starts, reach, busy] = [0, 0, 1].map((more) => new Float64Array(count + more));
-    return { count: 0, members: new Int32Array(count), starts, reach, busy };
+  // The top and the height of a lane: calls within a call lie along its lower edge.
+  edges(row, level) {
+    const nested = row.group === "calls" && level > 0;
+    return nested ? [row.y + LEVEL - 2 - NESTED, NESTED] : [row.y + LEVEL * level, LEVEL - 2];
   }
 
-  add(lane, i) {
-    const n = lane.count++;
-    lane.members[n] = i;
-    lane.starts[n] = this.items.start[i];
-    lane.reach[n] = Math.max(n ? lane.reach[n - 1] : 0, this.end[i]);
-    lane.busy[n + 1] = lane.busy[n] + this.items.length[i];
-  }
-
-  // Only what `wanted` says of an item stays bright; null: everything does.
+  // Only what `wanted` says of an item stays bright, and N steps through it; null: everything is bright.
   light(wanted) {
     this.element.querySelector("[data-do=path]")?.setAttribute("aria-pressed", false);
     this.lit = wanted && new Uint8Array(this.header.count);
     for (let i = 0; wanted && i < this.header.count; i++) this.lit[i] = wanted(i) ? 1 : 0;
-    for (const row of this.rows)
-      for (const lane of row.lanes) {
-        lane.bright = null;
-        if (!wanted) continue;
-        const lit = lane.members.filter((i) => this.lit[i]);
-        lane.bright = this.lane(lit.length);
-        for (const i of lit) this.add(lane.bright, i);
-      }
+    for (const lane of this.rows.flatMap(({ lanes }) => lanes)) lane.bright = wanted && this.lane(lane.members.filter((i) => this.lit[i]));
+    const bright = (path) => this.rows.flatMap(({ group, lanes }) => lanes.flatMap(({ bright }) =>
+      (bright && (group === "path") === path ? [...bright.members] : [])));
+    this.matches = bright(false).length ? bright(false) : bright(true);
+    this.matches.sort((a, b) => this.items.start[a] - this.items.start[b]);
+    this.match = -1;
     this.redraw();
   }
 
   place() {
     const wide = this.canvas.clientWidth, dense = window.devicePixelRatio || 1;
-    this.left = wide < NARROW ? 0 : 150;
+    this.left = wide < NARROW ? 0 : 170;
     this.wide = wide - this.left;
     let y = AXIS;
     for (const row of this.rows) {
       row.y = y + (this.left ? 0 : 15);
-      y = row.y + LEVEL * Math.max(row.lanes.length, 1) + GAP;
+      row.high = LEVEL * (row.group === "work" ? Math.max(row.lanes.length, 1) : 1);
+      y = row.y + row.high + GAP;
     }
     this.high = y;
     this.canvas.style.height = `${y}px`;
@@ -137,7 +136,6 @@ class TimeLine {
   at(x) {
     return this.span[0] + ((x - this.left) / this.wide) * (this.span[1] - this.span[0]);
   }
-
   redraw() {
     if (this.waiting) return;
     this.waiting = true;
@@ -160,7 +158,7 @@ class TimeLine {
     this.fills = {};
     for (const row of this.rows) {
       pen.fillStyle = this.ink;
-      pen.fillText(row.label, 0, this.left ? row.y + 11 : row.y - 3, this.left ? this.left - 8 : this.wide);
+      pen.fillText(this.fit(row.label, (this.left || this.wide) - 10), 0, this.left ? row.y + 12 : row.y - 3, (this.left || this.wide) - 8);
     }
     pen.save();
     pen.beginPath();
@@ -168,18 +166,22 @@ class TimeLine {
     pen.clip();
     for (const row of this.rows)
       row.lanes.forEach((lane, level) => {
-        const y = row.y + LEVEL * level;
-        this.drawLane(row, lane, y, lane.bright ? 0.16 : 1);
-        if (lane.bright) this.drawLane(row, lane.bright, y, 1);
+        const edges = this.edges(row, level);
+        this.drawLane(row, lane, edges, lane.bright ? 0.16 : 1);
+        if (lane.bright) this.drawLane(row, lane.bright, edges, 1);
       });
     pen.globalAlpha = 1;
     this.drawJoints();
     if (this.selected >= 0) this.drawSelected();
     pen.restore();
   }
-
   drawAxis(line, dim) {
-    const pen = this.pen, [from, to] = this.span;
+    const pen = this.pen, [from, to] = this.span, scale = this.wide / this.whole;
+    // Which part of the run is shown.
+    pen.fillStyle = line;
+    pen.fillRect(this.left, 2, this.wide, 4);
+    pen.fillStyle = dim;
+    pen.fillRect(this.left + from * scale, 2, Math.max((to - from) * scale, 3), 4);
     const raw = ((to - from) * 110) / this.wide, power = 10 ** Math.floor(Math.log10(raw));
     const step = [1, 2, 5, 10].map((n) => n * power).find((n) => n >= raw);
     const [unit, name] = [[1e9, "s"], [1e6, "ms"], [1e3, "µs"], [1, "ns"]].find(([limit]) => to >= limit) || [1, "ns"];
@@ -187,9 +189,9 @@ class TimeLine {
     for (let tick = Math.ceil(from / step) * step; tick <= to; tick += step) {
       const x = Math.round(this.x(tick)) + 0.5;
       pen.fillStyle = line;
-      pen.fillRect(x, AXIS - 8, 1, this.high);
+      pen.fillRect(x, AXIS - 12, 1, this.high);
       pen.fillStyle = dim;
-      if (x < this.left + this.wide - 60) pen.fillText(`${(tick / unit).toFixed(digits)} ${name}`, x + 3, 12);
+      if (x < this.left + this.wide - 60) pen.fillText(`${(tick / unit).toFixed(digits)} ${name}`, x + 4, 24);
     }
   }
 
@@ -203,23 +205,18 @@ class TimeLine {
     tile.width = tile.height = 6;
     pen.fillStyle = colour;
     pen.fillRect(0, 0, 6, 6);
-    pen.strokeStyle = this.back;
-    pen.lineWidth = 1.7;
-    pen.beginPath();
-    for (const shift of [-6, 0, 6]) {
-      pen.moveTo(shift - 1, 7);
-      pen.lineTo(shift + 7, -1);
-    }
-    pen.stroke();
+    pen.fillStyle = this.back;
+    for (let n = 0; n < 6; n++) pen.fillRect(n, 5 - n, 2, 1);
     return (this.fills[key] = this.pen.createPattern(tile, "repeat"));
   }
 
-  drawLane(row, lane, y, alpha) {
-    const { pen, items } = this, high = LEVEL - 2, end = this.left + this.wide;
+  drawLane(row, lane, [y, high], alpha) {
+    const { pen, items } = this, end = this.left + this.wide;
     let [kind, shade, from, to] = [-1, 0, 0, 0];
     const flush = () => {
       if (kind < 0) return;
       pen.globalAlpha = shade * alpha;
+      if (high === NESTED) pen.clearRect(from, y - 1, to - from, 1);
       pen.fillStyle = this.fill(kind, row.predicted);
       pen.fillRect(from, y, to - from, high);
     };
@@ -250,7 +247,7 @@ class TimeLine {
         [kind, shade, from, to] = [drawn, shown, a, b];
         // The next one begins where it ends, maybe in the same pixel.
         if (right - left >= 1) n++;
-        if (b - a > 40 && alpha === 1) {
+        if (b - a > 36 && alpha === 1 && high > NESTED) {
           flush();
           kind = -1;
           this.drawName(lane.members[n - 1], Math.max(a, this.left), b, y, row.predicted);
@@ -261,19 +258,24 @@ class TimeLine {
     flush();
   }
 
+  // Shortened to so many pixels.
+  fit(text, room) {
+    const share = room / this.pen.measureText(text).width;
+    return share >= 1 ? text : `${text.slice(0, Math.max(0, Math.floor(text.length * share) - 1))}…`;
+  }
+
   drawName(i, from, to, y, hatched) {
-    const colour = this.header.kinds[this.items.kind[i]][1];
+    const colour = this.header.kinds[this.items.kind[i]][1], { pen } = this;
     const [r, g, b] = [1, 3, 5].map((place) => (parseInt(colour.slice(place, place + 2), 16) / 255) ** 2.2);
-    const name = this.header.names[this.items.name[i]], room = Math.floor((to - from - 6) / 6.5);
-    this.pen.globalAlpha = 1;
-    if (room <= 3) return;
-    const text = name.length > room ? `${name.slice(0, room - 1)}…` : name;
+    const text = this.fit(this.header.names[this.items.name[i]].replace(/^void /, ""), to - from - 8);
+    pen.globalAlpha = 1;
+    if (text.length < 4) return;
     if (hatched) {
-      this.pen.fillStyle = colour;
-      this.pen.fillRect(from + 2, y, Math.min(this.pen.measureText(text).width + 2, to - from - 4), LEVEL - 2);
+      pen.fillStyle = colour;
+      pen.fillRect(from + 2, y, Math.min(pen.measureText(text).width + 2, to - from - 4), LEVEL - 2);
     }
-    this.pen.fillStyle = 0.21 * r + 0.72 * g + 0.07 * b > 0.18 ? "#000000" : "#ffffff";
-    this.pen.fillText(text, from + 3, y + 11, to - from - 4);
+    pen.fillStyle = 0.21 * r + 0.72 * g + 0.07 * b > 0.18 ? "#000000" : "#ffffff";
+    pen.fillText(text, from + 4, y + 12, to - from - 8);
   }
 
   drawJoints() {
@@ -284,33 +286,25 @@ class TimeLine {
       const x = Math.round(this.x(at));
       if (x === before || x < this.left || x > this.left + this.wide) continue;
       const [top, end] = [this.rows[first], this.rows[last]];
-      this.pen.fillRect((before = x), top.y, 1, end.y + LEVEL * end.lanes.length - top.y);
+      this.pen.fillRect((before = x), top.y, 1, end.y + end.high - top.y);
     }
     this.pen.globalAlpha = 1;
   }
 
   // What it waited for and what waited for it, as [from, to] of items.
   links(i) {
-    const { cause, after, stream, start } = this.items, links = [], { group } = this.rowOf(i);
+    const { cause, after } = this.items, links = [];
     for (const from of [cause[i], after[i]]) if (from >= 0) links.push([from, i]);
-    if (group === "work" && after[i] < 0) {
-      let before = -1;
-      for (const row of this.rows)
-        for (let k = row.from; k < row.to && row.group === "work" && start[k] <= start[i]; k++)
-          if (stream[k] === stream[i] && this.end[k] <= start[i] && (before < 0 || this.end[k] > this.end[before])) before = k;
-      if (before >= 0 && this.rowOf(before).predicted === this.rowOf(i).predicted) links.push([before, i]);
-    }
     for (const row of this.rows)
       for (let k = row.from; k < row.to && row.group !== "path" && links.length < MOST_LINES; k++)
         if (cause[k] === i || after[k] === i) links.push([i, k]);
     return links;
   }
-
   rowOf(i) {
     return this.rows.find((row) => i >= row.from && i < row.to);
   }
 
-  // Where an item is drawn: its left and right end, and its top.
+  // Where an item is drawn: its left and right end, its top and its height.
   box(i) {
     const row = this.rowOf(i);
     let level = 0;
@@ -319,14 +313,14 @@ class TimeLine {
       for (let k = place; k < lane.count && lane.starts[k] === this.items.start[i]; k++) if (lane.members[k] === i) level = n;
     });
     const bound = (x) => Math.min(Math.max(x, -1e4), 1e4);
-    return [bound(this.x(this.items.start[i])), bound(this.x(this.end[i])), row.y + LEVEL * level];
+    return [bound(this.x(this.items.start[i])), bound(this.x(this.end[i])), ...this.edges(row, level)];
   }
 
   drawSelected() {
-    const pen = this.pen, [left, right, y] = this.box(this.selected);
+    const pen = this.pen, [left, right, y, high] = this.box(this.selected);
     pen.strokeStyle = this.ink;
     pen.lineWidth = 2;
-    pen.strokeRect(left - 1, y - 1, Math.max(right - left, 1) + 2, LEVEL);
+    pen.strokeRect(left - 1, y - 1, Math.max(right - left, 1) + 2, high + 2);
     pen.lineWidth = 1.4;
     for (const [from, to] of this.chosen) {
       const [start, end, top] = this.box(from), [arrived, , below] = this.box(to);
@@ -353,13 +347,13 @@ class TimeLine {
     const [start, length, bytes] = [items.start[i], items.length[i], items.bytes[i]];
     const name = header.names[items.name[i]], kind = header.kinds[items.kind[i]][0];
     const lines = [name ? `${name} (${row.label})` : row.label];
-    if (row.group === "path" || kind === "waits") lines[0] = `${kind}: ${lines[0]}`;
-    lines.push(`${row.predicted ? "predicted: " : ""}${time(length)}, from ${this.exact(start)} to ${this.exact(start + length)}`);
+    if (kind === "waits" && row.group !== "path") lines[0] = `${kind}: ${lines[0]}`;
+    lines.push(`${row.predicted ? "predicted: " : ""}${time(length)} (${percent(length / this.whole)} of the run), `
+      + `from ${this.exact(start)} to ${this.exact(start + length)}`);
     if (bytes >= 0) lines.push(size(bytes) + (length > 0 ? `, ${size((bytes / length) * 1e9)}/s` : ""));
     if (header.streams[items.stream[i]]) lines.push(header.streams[items.stream[i]]);
     return lines;
   }
-
   exact(ns) {
     const [unit, name] = [[1e9, "s"], [1e6, "ms"], [1e3, "µs"]].find(([limit]) => ns >= limit) || [1, "ns"];
     return `${(ns / unit).toFixed(Math.round(Math.log10(unit)))} ${name}`;

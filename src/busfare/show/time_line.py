@@ -18,8 +18,8 @@ from busfare.printable import printable
 from busfare.show.svg import COLOUR, escaped
 from busfare.trace.tables import Schema
 
-#: More than that is drawn as merged bars, of this many in each row.
-MOST_ITEMS, MERGED_BARS = 4_000_000, 2_000
+#: A page of more is large: it shows the longest eighth of so many, and of the others merged bars, about as many in a row.
+MOST_ITEMS, MERGED_BARS = 80_000, 2_000
 LONGEST_NAME, MOST_JOINTS = 300, 20_000
 NS = 1e-9
 #: What is drawn: `kind` is a place in COLOUR. `id` is what `cause` (of an operation the call that launched it, of a call
@@ -32,11 +32,12 @@ ITEMS: Schema = {
     "stream": pl.Categorical(),
 }
 HINT = (
-    "Drag to move; Ctrl and the wheel, or two fingers, to zoom; Shift and drag to zoom into a part. Keys, as in Perfetto: "
-    "W and S (or + and −) zoom, A and D (or arrows) move, 0 shows the whole run, N and P go through a row."
+    "Select an operation or a call to see what it waited for and what waited for it. Zoom with the wheel or two fingers; "
+    "drag to move. Keys as in Perfetto: W, S zoom; A, D move; F fits the selection; 0 shows all; / finds; N, Shift+N step."
 )
-SELECT = "Click an operation or a call to connect it to what it waited for and what waited for it."
 BUTTONS = {"in": "Zoom in", "out": "Zoom out", "whole": "Whole run", "path": "Critical path"}
+#: Of names: what is typed lights up, and Enter steps through it.
+SEARCH = '<input type="search" placeholder="Find by name" aria-label="Find by name" spellcheck="false"><output></output>'
 
 
 @dataclass(frozen=True)
@@ -83,15 +84,15 @@ class TimeLine:
             for do, words in BUTTONS.items()
             if path or do != "path"
         )
-        notes = " ".join(filter(None, (HINT, self.note, merged)))
+        notes = "".join(f'<p class="dim">{escaped(note)}</p>' for note in (self.note, merged) if note)
         return (
-            f'<div class="time-line"><div class="tools" hidden>{buttons}</div>'
+            f'<div class="time-line"><div class="tools" hidden>{buttons}{SEARCH}</div>'
             f'<canvas tabindex="0" role="application" aria-roledescription="timeline" '
             f'aria-label="{escaped(f"{label}: {labels}")}"></canvas><div class="hover" hidden></div>'
-            f'<ul class="legend">{legend}</ul><p class="selected" aria-live="polite">{SELECT}</p>'
+            f'<ul class="legend">{legend}</ul><p class="selected" aria-live="polite">{HINT}</p>'
             "<noscript><p>This page's script draws the timeline, but scripts are switched off; "
             "<code>busfare export --to perfetto</code> writes it for another tool.</p></noscript>"
-            f'<p class="dim">{escaped(notes)}</p><script type="text/plain">{packed}</script></div>'
+            f'{notes}<script type="text/plain">{packed}</script></div>'
         )
 
 
@@ -166,25 +167,33 @@ def _planes(values: NDArray[np.int64]) -> tuple[int, bytes]:
 
 
 def _merged(rows: Sequence[Row]) -> tuple[list[Row], str]:
-    """Rows of merged bars, and the sentence that says so."""
+    """Rows in which all but the longest items are merged into bars, and the sentence that says so."""
     every = pl.concat([row.items.select("start_ns", "end_ns") for row in rows])
     first, last = int(every["start_ns"].to_numpy().min()), int(every["end_ns"].to_numpy().max())
     start, end = pl.col("start_ns"), pl.col("end_ns")
     length = end - start
-    longest = pl.col("name").cast(pl.String).fill_null("").get(length.arg_max())
+    limit = every.select(length.top_k(MOST_ITEMS // 8).min()).item()
+    width = max(1, (last - first) // min(MERGED_BARS, MOST_ITEMS // 8 // len(rows) + 1))
     busy = (100 * length.sum() / (end.max() - start.min()).clip(1)).clip(0, 100).round(0).cast(pl.Int64)
-    made = []
+    made, alone = [], 0
     for row in rows:
-        bars = row.items.group_by(bar=(start - first) // max(1, (last - first) // MERGED_BARS)).agg(
+        items = row.items.sort("start_ns").with_columns(alone=length > limit)
+        items = items.with_columns(behind=pl.col("alone").cum_sum())
+        # No bar reaches over an item that stands alone.
+        bars = items.filter(~pl.col("alone")).group_by("behind", bar=(start - first) // width).agg(
             start.min(),
             end.max(),
             pl.col("kind").get(length.arg_max()),
             pl.col("bytes").sum(),
-            name=pl.format("{} in one bar, busy {} %; the longest: {}", pl.len(), busy, longest),
-        )
-        made.append(Row(row.label, row.group, items_of(bars), row.predicted))
-    many = count(sum(row.items.height for row in rows))
-    return made, f"This page cannot hold all {many} operations and calls: neighbours are merged into bars."
+            name=pl.format("{} in one bar, busy {} %", pl.len(), busy),
+        )  # fmt: skip
+        kept = items.filter("alone")
+        alone += kept.height
+        made.append(Row(row.label, row.group, pl.concat(map(items_of, (kept, bars))), row.predicted))
+    return made, (
+        f"Of {count(every.height)} operations and calls, the longest {count(alone)} are drawn alone; shorter neighbours are "
+        "merged into bars. A page of a part of the run (--window, --range, --iteration) shows more of them."
+    )
 
 
 def items_of(frame: pl.DataFrame) -> pl.DataFrame:

@@ -1,33 +1,31 @@
 "use strict";
-// What one does with a timeline: point, select, move, zoom, and light up its critical path or a finding.
+// What a user does with a timeline: point, select, move, zoom, search, and light up its critical path or a finding.
 class TimeLineInput extends TimeLine {
   // What is drawn at a place of the canvas, and how many more share its pixel.
   itemAt(x, y) {
-    const row = this.rows.find((row) => y >= row.y - 2 && y < row.y + LEVEL * row.lanes.length);
+    const row = this.rows.find((row) => y >= row.y - 2 && y < row.y + row.high);
     if (!row || x < this.left) return null;
-    const lane = row.lanes[Math.min(Math.max(0, Math.floor((y - row.y) / LEVEL)), row.lanes.length - 1)];
-    const [from, to] = [this.at(x - 2), this.at(x + 2)];
-    const first = above(lane.reach, from, 0, lane.count), behind = above(lane.starts, to, first, lane.count);
-    let best = -1;
-    for (let n = first; n < behind && n < first + 1000; n++)
-      if (best < 0 || Math.abs(this.distance(lane.members[n], x)) <= Math.abs(this.distance(best, x))) best = lane.members[n];
-    return best < 0 ? null : { item: best, more: Math.max(0, behind - first - 1) };
-  }
-  distance(i, x) {
-    return Math.max(this.x(this.items.start[i]) - x, 0, x - this.x(this.end[i]));
+    const far = (i) => Math.max(this.x(this.items.start[i]) - x, 0, x - this.x(this.end[i]));
+    for (let level = row.lanes.length - 1; level >= 0; level--) {
+      if (level && y < this.edges(row, level)[0]) continue;
+      const lane = row.lanes[level], first = above(lane.reach, this.at(x - 2), 0, lane.count);
+      const behind = above(lane.starts, this.at(x + 2), first, lane.count);
+      const item = lane.members.slice(first, Math.min(behind, first + 1000)).reduce((best, i) => (best < 0 || far(i) <= far(best) ? i : best), -1);
+      if (item >= 0 || row.group === "work") return item < 0 ? null : { item, more: behind - first - 1 };
+    }
+    return null;
   }
 
   select(i) {
-    if (i >= 0 && this.rowOf(i).group === "path" && this.items.cause[i] >= 0) i = this.items.cause[i];
     this.selected = i;
     this.chosen = i < 0 ? [] : this.links(i);
-    const name = (k) => this.header.names[this.items.name[k]] || this.rowOf(k).label;
+    const name = (k) => (this.header.names[this.items.name[k]] || this.rowOf(k).label).replace(/^(.{70}).+/, "$1…");
     const list = (some) => `${some.slice(0, 3).map(name).join("; ")}${some.length > 3 ? ` and ${some.length - 3} more` : ""}`;
     const [before, behind] = [this.chosen.filter(([, to]) => to === i), this.chosen.filter(([from]) => from === i)];
     const lines = i < 0 ? [] : this.words(i);
-    if (before.length) lines.push(`after: ${list(before.map(([from]) => from))}`);
+    if (before.length) lines.push(`${this.rowOf(i).group === "path" ? "set by" : "after"}: ${list(before.map(([from]) => from))}`);
     if (behind.length) lines.push(`then: ${list(behind.map(([, to]) => to))}`);
-    this.description.textContent = lines.join(" · ");
+    this.description.textContent = lines.join("\n") || this.hint;
     this.redraw();
   }
 
@@ -46,23 +44,35 @@ class TimeLineInput extends TimeLine {
     const by = share * (this.span[1] - this.span[0]);
     this.show(this.span[0] + by, this.span[1] + by);
   }
+  // Selects what is next: of the matches of a search or a finding, else in the row.
   step(by) {
-    const row = this.selected >= 0 ? this.rowOf(this.selected) : this.rows.find((row) => row.group !== "path") || this.rows[0];
-    if (!row) return;
-    const next = this.selected < 0 ? row.from : Math.min(Math.max(this.selected + by, row.from), row.to - 1);
-    this.select(next);
-    const [start, end] = [this.items.start[next], this.end[next]], length = this.span[1] - this.span[0];
-    if (start < this.span[0] || end > this.span[1]) this.show((start + end - length) / 2, (start + end + length) / 2);
+    const row = this.rowOf(Math.max(this.selected, 0)), { matches } = this, many = matches.length;
+    if (many) this.match = this.match < 0 && by < 0 ? many - 1 : (this.match + by + many) % many;
+    const i = many ? matches[this.match] : this.selected < 0 ? 0 : Math.min(Math.max(this.selected + by, row.from), row.to - 1);
+    this.count();
+    this.select(i);
+    const [start, length, shown] = [this.items.start[i], this.items.length[i], this.span[1] - this.span[0]];
+    const tiny = (length / shown) * this.wide < 2, room = tiny ? 200 * length : Math.max(shown, 1.2 * length);
+    if (tiny || start < this.span[0] || this.end[i] > this.span[1]) this.show(start - (room - length) / 2, start + (room + length) / 2);
   }
 
-  // The parts of the run in which the lit items lie, with some room; and what they are is said.
+  search(text) {
+    const wanted = text.trim().toLowerCase(), fits = this.header.names.map((name) => name.toLowerCase().includes(wanted));
+    this.light(wanted ? (i) => fits[this.items.name[i]] : null);
+    this.count();
+  }
+  count() {
+    const place = this.match < 0 ? "" : `${(this.match + 1).toLocaleString("en")} of `;
+    this.element.querySelector("output").textContent = this.lit ? place + this.matches.length.toLocaleString("en") : "";
+  }
+
+  // The parts of the run in which the lit items lie, with some room; and what they are.
   mark(bit, title) {
     this.light((i) => this.items.marks[i] & (1 << bit));
-    let [from, to, count] = [Infinity, 0, 0];
-    for (let i = 0; i < this.header.count; i++)
-      if (this.lit[i]) [from, to, count] = [Math.min(from, this.items.start[i]), Math.max(to, this.end[i]), count + 1];
-    this.description.textContent = `${title}: ${count.toLocaleString("en")} shown bright; “Whole run” resets this`;
-    if (count) this.show(from - (to - from) / 20, to + (to - from) / 20);
+    const { matches } = this, from = this.items.start[matches[0]], to = matches.reduce((most, i) => Math.max(most, this.end[i]), 0);
+    this.count();
+    this.description.textContent = `${title}: ${matches.length.toLocaleString("en")} shown bright; “Whole run” resets this`;
+    if (matches.length) this.show(from - (to - from) / 20, to + (to - from) / 20);
   }
 
   path(button) {
@@ -76,40 +86,53 @@ class TimeLineInput extends TimeLine {
   }
 
   listen() {
-    const { canvas, element } = this, held = new Map(), tools = element.querySelector(".tools");
+    const { canvas, element, items } = this, held = new Map(), tools = element.querySelector(".tools"), field = tools.querySelector("input");
     const doing = {
       in: () => this.zoom(2),
       out: () => this.zoom(0.5),
       whole: () => {
+        field.value = "";
+        this.search("");
         this.select(-1);
-        this.light(null);
         this.show(0, this.whole);
       },
+      path: (button) => this.path(button),
     };
-    for (const button of tools.children) {
-      button.addEventListener("click", doing[button.dataset.do] || (() => this.path(button)));
-    }
+    for (const button of tools.querySelectorAll("button")) button.addEventListener("click", () => doing[button.dataset.do](button));
     tools.hidden = false;
+    const fit = (i = this.selected) => i >= 0 && this.show(items.start[i] - 2 * items.length[i], this.end[i] + 2 * items.length[i]);
     const keys = {
-      w: doing.in, "+": doing.in, "=": doing.in, s: doing.out, "-": doing.out,
-      a: () => this.move(-0.2), ArrowLeft: () => this.move(-0.2),
-      d: () => this.move(0.2), ArrowRight: () => this.move(0.2),
-      0: doing.whole, Home: doing.whole, Escape: () => this.select(-1), n: () => this.step(1), p: () => this.step(-1),
+      w: doing.in, "+": doing.in, "=": doing.in, s: doing.out, "-": doing.out, f: () => fit(), "/": () => field.focus(),
+      a: () => this.move(-0.2), ArrowLeft: () => this.move(-0.2), d: () => this.move(0.2), ArrowRight: () => this.move(0.2),
+      0: doing.whole, Home: doing.whole, Escape: () => this.select(-1),
+      n: () => this.step(1), N: () => this.step(-1), p: () => this.step(-1),
     };
     canvas.addEventListener("keydown", (event) => {
       if (event.ctrlKey || event.metaKey || event.altKey || !keys[event.key]) return;
       event.preventDefault();
       keys[event.key]();
     });
+    field.addEventListener("input", () => this.search(field.value));
+    field.addEventListener("keydown", (event) => {
+      if (event.key === "Enter" && this.matches.length) this.step(event.shiftKey ? -1 : 1);
+      if (event.key === "Escape") canvas.focus();
+    });
+    // A page that scrolls goes on scrolling where the timeline comes below the pointer, and where there is no more to see.
+    let [scrolled, zoomed] = [-1000, -1000];
+    addEventListener("scroll", () => { scrolled = performance.now(); }, { passive: true });
     canvas.addEventListener("wheel", (event) => {
-      if (event.ctrlKey || event.metaKey) this.zoom(Math.exp(-event.deltaY / 200), event.offsetX);
-      else if (Math.abs(event.deltaX) > Math.abs(event.deltaY) || event.shiftKey) this.move((event.deltaX || event.deltaY) / this.wide);
-      else return;
+      const across = event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY), pinch = event.ctrlKey || event.metaKey;
+      const whole = event.deltaY > 0 && this.span[1] - this.span[0] >= this.whole, now = performance.now();
+      if (!across && !pinch && now - zoomed > 400 && (whole || now - scrolled < 400)) return;
+      const lines = event.deltaMode === 1 ? 16 : 1;
+      zoomed = now;
+      if (across) this.move((lines * (event.deltaX || event.deltaY)) / this.wide);
+      else this.zoom(Math.exp((-event.deltaY * lines) / (pinch ? 200 : 400)), event.offsetX);
       event.preventDefault();
     }, { passive: false });
     canvas.addEventListener("pointerdown", (event) => {
       held.set(event.pointerId, event.offsetX);
-      this.pressed = { x: event.offsetX, y: event.offsetY, moved: 0, shift: event.shiftKey };
+      this.pressed = { x: event.offsetX, y: event.offsetY, moved: 0 };
       if (event.isTrusted) canvas.setPointerCapture(event.pointerId);
     });
     canvas.addEventListener("pointermove", (event) => {
@@ -121,20 +144,11 @@ class TimeLineInput extends TimeLine {
       if (fingers.length) {
         const [old, now] = [Math.abs(before - fingers[0]), Math.abs(x - fingers[0])];
         if (old > 8 && now > 8) this.zoom(now / old, (x + fingers[0]) / 2);
-      } else if (!this.pressed.shift && this.pressed.moved > 3) this.move((before - x) / this.wide);
-      else if (this.pressed.shift) {
-        this.draw();
-        this.pen.globalAlpha = 0.25;
-        this.pen.fillStyle = this.ink;
-        this.pen.fillRect(this.pressed.x, 0, x - this.pressed.x, this.high);
-        this.pen.globalAlpha = 1;
-      }
+      } else if (this.pressed.moved > 3) this.move((before - x) / this.wide);
     });
     const released = (event) => {
-      if (!held.delete(event.pointerId) || held.size) return;
-      const { x, y, moved, shift } = this.pressed, ends = [this.at(x), this.at(event.offsetX)].sort((a, b) => a - b);
-      if (moved > 3 && shift) this.show(...ends);
-      else if (moved <= 3 && event.type === "pointerup") this.select(this.itemAt(x, y)?.item ?? -1);
+      if (!held.delete(event.pointerId) || held.size || this.pressed.moved > 3 || event.type !== "pointerup") return;
+      this.select(this.itemAt(this.pressed.x, this.pressed.y)?.item ?? -1);
     };
     for (const type of ["pointerup", "pointercancel"]) canvas.addEventListener(type, released);
     canvas.addEventListener("pointerleave", () => { this.hover.hidden = true; });
@@ -162,11 +176,7 @@ class TimeLineInput extends TimeLine {
     if (!under) return;
     const lines = this.words(under.item);
     if (under.more) lines.push(`and ${under.more.toLocaleString("en")} more here: zoom in to separate them`);
-    this.hover.replaceChildren(...lines.map((line) => {
-      const part = document.createElement("div");
-      part.textContent = line;
-      return part;
-    }));
+    this.hover.textContent = lines.join("\n");
     const room = this.left + this.wide - this.hover.offsetWidth - 4;
     this.hover.style.left = `${Math.max(0, Math.min(event.offsetX + 12, room))}px`;
     this.hover.style.top = `${this.canvas.offsetTop + event.offsetY + 18}px`;
@@ -174,15 +184,11 @@ class TimeLineInput extends TimeLine {
 }
 
 const drawn = [...document.querySelectorAll(".time-line")].map(async (element) => {
-  if (!window.DecompressionStream) {
-    element.querySelector(".selected").textContent = "This browser cannot unpack the timeline: it lacks DecompressionStream.";
-    return;
-  }
-  const packed = element.querySelector("script");
-  const line = new TimeLineInput(element, await unpack(packed.textContent));
+  const packed = element.querySelector("script"), words = element.querySelector(".selected");
+  if (!window.DecompressionStream) return (words.textContent = "This browser is too old for the timeline: it lacks DecompressionStream.");
+  element.timeLine = new TimeLineInput(element, await unpack(packed.textContent));
   packed.remove();
-  element.timeLine = line;
-  line.listen();
-  line.draw();
+  element.timeLine.listen();
+  element.timeLine.draw();
 });
 Promise.all(drawn).then(() => { document.body.dataset.drawn = "yes"; });

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -14,19 +15,25 @@ from busfare import advise
 from busfare.advise import Finding
 from busfare.advise.amounts import several
 from busfare.advise.jobs import TOGETHER, JobFinding
+from busfare.answers.verdict import BETWEEN_CALLS, KINDS_OF, STEP
 from busfare.jobs.model import JobTimeline
 from busfare.show.svg import COLOUR, drawn_as
 from busfare.show.time_line import Row, TimeLine, items_of
+from busfare.show.words import text
+from busfare.statements import statement
 from busfare.timeline import PART_NAMES, Timeline, decided
+from busfare.timeline.engine import IN_CALLS, UNEXPLAINED
 from busfare.trace import Trace
 from busfare.trace.columns import first_pairs
 from busfare.trace.lanes import is_communication, is_transfer, is_work
 from busfare.trace.words import CLASSES, kind_codes, of_codes
 
-__all__ = ["job_time_line", "time_line"]
+__all__ = ["job_time_line", "meetings", "time_line"]
 
-#: The busiest of each are drawn.
-MOST_GPUS, MOST_THREADS, MOST_RANKS = 8, 8, 8
+#: The busiest of each are drawn; of the stretches between calls, so many are named by what the host did meanwhile.
+MOST_GPUS, MOST_THREADS, MOST_RANKS, MOST_ACTIVITIES = 8, 8, 8, 200
+#: Parts of the critical path in which an operation runs.
+RUNNING = ("kernels", "communication", "copies", "memory sets")
 KINDS = list(COLOUR)
 #: The bits of findings that are about each operation, and about each call.
 Marks = tuple[NDArray[np.int64], NDArray[np.int64]]
@@ -83,12 +90,11 @@ def _rows(
         cause[count + of_calls] = ends[of_call]
         after[of_operations] = ends[of_operation]
         whose = np.concatenate([of_operations, of_calls + count])[path_steps.whose]
-        parts = np.array([KINDS.index(drawn_as(part)) for part in PART_NAMES])
         path = pl.DataFrame(
             {
                 "start_ns": path_steps.starts + timeline.origin_ns,
                 "end_ns": path_steps.ends + timeline.origin_ns,
-                "kind": parts[path_steps.shown],
+                "part": path_steps.shown,
                 "cause": whose + first_id,
                 "row": whose,
             }
@@ -98,8 +104,12 @@ def _rows(
         id=pl.int_range(pl.len()) + first_id, cause=pl.Series(cause), after=pl.Series(after)
     )
     if path.height:
-        path = path.with_columns(name=drawn_rows["name"].gather(path["row"]))
+        path = _path(path, drawn_rows.with_columns(launching=pl.Series(cause - first_id)), trace)
     made = [Row(f"{prefix}critical path", "path", items_of(path), predicted)] if path.height else []
+    ranges = trace.markers.filter(pl.col("end_ns") > pl.col("start_ns")).with_columns(
+        kind=KINDS.index("ranges")
+    )
+    made += [Row(f"{prefix}ranges", "work", items_of(ranges))] if ranges.height and not predicted else []
     left_out = []
     for group, most, what in (("calls", MOST_THREADS, "thread"), ("work", MOST_GPUS, "GPU")):
         of_group = drawn_rows.filter(pl.col("group") == group, pl.col("end_ns") >= pl.col("start_ns"))
@@ -117,6 +127,79 @@ def _rows(
                 label = (f"GPU {number if number >= 0 else '?'} " if len(kept) > 1 else "") + KINDS[int(sub)]
             made.append(Row(prefix + label, group, items_of(part), predicted))
     return made, left_out
+
+
+def _path(steps: pl.DataFrame, drawn_rows: pl.DataFrame, trace: Trace) -> pl.DataFrame:
+    """`steps` of the critical path with `kind` and `name`, which say what the time is: work that runs keeps its kind and its
+    name; other time is named by its part and by the call or operation that it belongs to, `launch overhead of gemm`.
+    """
+    count = trace.operations.height
+    names = drawn_rows["name"].cast(pl.String)
+    before = trace.calls.select(pl.col("name").cast(pl.String).shift(1).over("process", "thread")).to_series()
+    rows, part = steps["row"], steps["part"].to_numpy()
+    in_calls = (part == PART_NAMES.index(IN_CALLS)) & (rows < count).to_numpy()
+    # CPU time before an operation is in the call that launches it.
+    launching = drawn_rows["launching"].gather(rows).to_numpy()
+    rows = pl.Series(np.where(in_calls & (launching >= 0), launching, rows))
+    steps = steps.with_columns(
+        name=names.gather(rows),
+        before=before.gather(pl.Series(np.maximum(rows - count, 0))) if len(before) else None,
+        of_call=rows >= count,
+        inside=_activities(steps, rows, trace),
+        drawn=drawn_rows["kind"].gather(rows).cast(pl.UInt8),
+    )
+    labelled = steps.select("part", "name", "before", "of_call", "inside").unique()
+    labels = [_label(PART_NAMES[part], *of_step) for part, *of_step in labelled.iter_rows()]
+    kinds = [KINDS.index(drawn_as(part)) for part in PART_NAMES]
+    running = pl.col("part").is_in([PART_NAMES.index(part) for part in RUNNING]) & ~pl.col("of_call")
+    labelled = labelled.with_columns(label=pl.Series(labels, dtype=pl.String))
+    on = [name for name in labelled.columns if name != "label"]
+    return steps.join(labelled, on=on, how="left", nulls_equal=True, maintain_order="left").with_columns(
+        name=pl.when(running).then("name").otherwise("label").cast(pl.Categorical),
+        kind=pl.when(running).then("drawn").otherwise(pl.Series(kinds).gather(steps["part"])).cast(pl.UInt8),
+    )
+
+
+def _label(part: str, name: str | None, before: str | None, of_call: bool, inside: str | None) -> str:
+    """'CPU time between cudaMemcpy and cudaFree'; `inside`: kind and name of the host activity meanwhile."""
+    kind, name = KINDS_OF.get(part, "call" if of_call else "kernel"), name or "unnamed work"
+    if described := re.match(r"(?:(\S+) \w+, \w+ to|(set) of) \w+", name):  # a copy: `h2d`
+        name = described[1] or described[2]
+    if part == BETWEEN_CALLS:
+        kind, name = "gap", f"{before or ''}→{name}"
+        if inside:
+            kind, name = inside.split(" ", 1)
+    elif part == UNEXPLAINED and not of_call:
+        kind = "unexplained-before"
+    return text(statement(f"owner.{kind}", name=name)).replace("`", "")
+
+
+def _activities(steps: pl.DataFrame, rows: pl.Series, trace: Trace) -> pl.Series:
+    """Kind and name of the innermost host activity in the middle of the longest stretches between calls; else null."""
+    ranges = trace.markers.filter(~pl.col("name").cast(pl.String).str.contains(STEP)).with_columns(
+        kind=pl.lit("range")
+    )
+    spans = pl.concat(
+        frame.filter(pl.col("end_ns") > pl.col("start_ns")).select(
+            "process", "thread", "start_ns", "end_ns", pl.col("kind", "name").cast(pl.String)
+        )
+        for frame in (trace.activity.filter(pl.col("kind") != "os-call"), ranges)
+    )
+    called = np.full(steps.height, None, object)
+    starts, ends = spans["start_ns"].to_numpy(), spans["end_ns"].to_numpy()
+    process, thread = (spans[name].fill_null(-1).to_numpy() for name in ("process", "thread"))
+    gaps = np.flatnonzero(steps["part"].to_numpy() == PART_NAMES.index(BETWEEN_CALLS))
+    length = (steps["end_ns"] - steps["start_ns"]).to_numpy()[gaps]
+    for step in gaps[np.argsort(-length, kind="stable")[:MOST_ACTIVITIES]] if spans.height else ():
+        call = trace.calls.row(rows[int(step)] - trace.operations.height, named=True)
+        middle = (steps["start_ns"][int(step)] + steps["end_ns"][int(step)]) // 2
+        around = (
+            (starts <= middle) & (ends > middle) & (process == call["process"]) & (thread == call["thread"])
+        )
+        if around.any():
+            innermost = int(np.flatnonzero(around)[starts[around].argmax()])
+            called[step] = f"{spans['kind'][innermost]} {spans['name'][innermost]}"
+    return pl.Series(called.tolist(), dtype=pl.String)
 
 
 def _operations(operations: pl.DataFrame, marks: NDArray[np.int64]) -> pl.DataFrame:
@@ -212,6 +295,26 @@ def _marks(trace: Trace, findings: Sequence[Finding] = (), bits: Mapping[str, in
     return marks
 
 
+def meetings(job: JobTimeline, rank: int) -> pl.DataFrame:
+    """The collectives and messages of a rank by the clock of the job: joint, name, start_ns, last_ns (when the last rank is
+    there), end_ns, node and is_call.
+    """
+    number = next(n for n, part in enumerate(job.parts) if rank in part.ranks)
+    run, from_ns = job.parts[number].timeline, int(job.starts_ns[number])
+    members = job.members.filter((pl.col("part") == number) & (pl.col("rank") == rank))
+    # By the clock of the timeline: where each member is there.
+    starts = [frame["start_ns"] for frame in (run.operations, run.calls)]
+    begun = [starts[is_call][node] for node, is_call in members.select("node", "is_call").iter_rows()]
+    kind = pl.col("collective_kind").cast(pl.String).fill_null("communication").str.replace_all("_", "-")
+    wait = (pl.col("last_ns") - pl.col("start_ns")).clip(lower_bound=0).fill_null(0)
+    whole = pl.col("end_ns") - pl.col("start_ns")
+    start = pl.Series(begun, dtype=pl.Int64) + (from_ns - run.origin_ns)
+    return members.select(
+        "joint", "node", "is_call", name=kind, start_ns=start,
+        last_ns=pl.lit(start) + pl.min_horizontal(wait, whole), end_ns=pl.lit(start) + whole,
+    )  # fmt: skip
+
+
 def job_time_line(job: JobTimeline, findings: Sequence[JobFinding] = ()) -> TimeLine:
     """The first ranks: what each computes and copies, waits for and transfers; collectives join them. `findings` about
     these light up; of the host's calls those that some are about are drawn.
@@ -220,64 +323,48 @@ def job_time_line(job: JobTimeline, findings: Sequence[JobFinding] = ()) -> Time
     alone = [finding for finding in findings if finding.id not in TOGETHER]
     marks += [finding.id for finding in alone]
     shown = sorted(job.ranks, key=lambda rank: rank.rank)[:MOST_RANKS]
-    kind = pl.col("collective_kind").cast(pl.String).fill_null("communication").str.replace_all("_", "-")
     rows: list[Row] = []
     places: dict[int, list[int]] = {}
     ends: list[pl.DataFrame] = []
     for rank in shown:
         number = next(n for n, part in enumerate(job.parts) if rank.rank in part.ranks)
-        part, from_ns = job.parts[number], int(job.starts_ns[number])
-        shift = from_ns - part.timeline.origin_ns
-        members = job.members.filter((pl.col("part") == number) & (pl.col("rank") == rank.rank))
-        # By the clock of the timeline: where each member is there.
-        starts = [frame["start_ns"] for frame in (part.timeline.operations, part.timeline.calls)]
-        begun = [starts[is_call][node] for node, is_call in members.select("node", "is_call").iter_rows()]
-        meeting = members.select(
-            "joint",
-            name=kind,
-            start_ns=pl.Series(begun, dtype=pl.Int64) + shift,
-            wait=(pl.col("last_ns") - pl.col("start_ns")).clip(lower_bound=0).fill_null(0),
-            whole=pl.col("end_ns") - pl.col("start_ns"),
-        )
-        meeting = meeting.join(marked, on="joint", how="left", maintain_order="left")
-        joined = meeting.with_columns(last_ns=pl.col("start_ns") + pl.min_horizontal("wait", "whole"))
+        run, from_ns = job.parts[number].timeline, int(job.starts_ns[number])
+        shift = from_ns - run.origin_ns
+        met = meetings(job, rank.rank)
+        joined = met.join(marked, on="joint", how="left", maintain_order="left")
         # What one trace alone has is about that one.
         bits = {f.id: 1 << marks.index(f.id) for f in alone if f.traces > 1 or f.largest.path == rank.path}
-        run = part.timeline
         on_operations, on_calls = _marks(
             run.trace, advise.findings(run.trace, run.node) if bits else (), bits
         )
         called = _calls(run.trace.calls, on_calls).filter(pl.col("marks") != 0)
         carried = np.zeros(run.operations.height, bool)
-        carried[members.filter(~pl.col("is_call"))["node"].to_numpy()] = True
+        carried[met.filter(~pl.col("is_call"))["node"].to_numpy()] = True
         work = _operations(run.operations, on_operations[run.operations["row"].to_numpy()]).filter(~carried)
-        work = work.with_columns(pl.col("start_ns", "end_ns") + shift)
-        copies = [KINDS.index(name) for name in ("h2d", "d2h", "other copies", "memory sets")]
-        for what, drawn, frame in (
-            ("kernels", None, work.filter(~pl.col("kind").is_in(copies))),
-            ("copies and sets", None, work.filter(pl.col("kind").is_in(copies))),
-            ("waits", "waits", joined.select("name", "start_ns", end_ns="last_ns", marks="at_waits")),
-            ("transfers", "communication", joined.select(
-                "name", start_ns="last_ns", end_ns=pl.col("start_ns") + pl.col("whole"), marks="at_transfers")),
-            ("host calls", None, called.with_columns(pl.col("start_ns", "end_ns") + shift)),
-        ):  # fmt: skip
+        waits = joined.select(
+            "name", "start_ns", end_ns="last_ns", marks="at_waits", kind=KINDS.index("waits")
+        )
+        transfers = joined.select(
+            "name", "end_ns", start_ns="last_ns", marks="at_transfers", kind=KINDS.index("communication")
+        )
+        of_rank = pl.concat([items_of(work.with_columns(pl.col("start_ns", "end_ns") + shift)),
+                             *map(items_of, (waits, transfers))])  # fmt: skip
+        calls = items_of(called.with_columns(pl.col("start_ns", "end_ns") + shift))
+        for group, what, frame in (("work", "", of_rank), ("calls", " host calls", calls)):
             frame = frame.filter(pl.col("end_ns") > pl.col("start_ns"))
             if frame.height:
-                if drawn:
-                    frame = frame.with_columns(kind=pl.lit(KINDS.index(drawn)))
                 places.setdefault(rank.rank, []).append(len(rows))
-                group = "calls" if what == "host calls" else "work"
-                rows.append(Row(f"rank {rank.rank} {what}", group, items_of(frame)))
+                rows.append(Row(f"rank {rank.rank}{what}", group, frame))
         ends.append(joined.select("joint", "last_ns", rank=pl.lit(rank.rank, pl.Int64)).drop_nulls("joint"))
-    met = (
+    together = (
         pl.concat(ends)
         .group_by("joint")
         .agg(pl.col("last_ns").max(), pl.col("rank").min(), last=pl.col("rank").max())
     )
-    met = met.filter(pl.col("rank") < pl.col("last")).sort("last_ns")
+    together = together.filter(pl.col("rank") < pl.col("last")).sort("last_ns")
     joints = [
         (at, places[first][0], places[last][-1])
-        for at, first, last in met.select("last_ns", "rank", "last").iter_rows()
+        for at, first, last in together.select("last_ns", "rank", "last").iter_rows()
         if first in places and last in places
     ]
     lit = np.bitwise_or.reduce(
