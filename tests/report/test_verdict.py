@@ -81,3 +81,13 @@ def test_a_gpu_bound_run_names_its_kernel_and_counts_its_transfers() -> None:
     assert "The largest single item is the kernel `gemm<float>`" in sentences
     assert "Transfers move 1.05 MB in 50 µs. No kernel overlaps them: kernels share stream 7." in sentences
     assert report.critical_path and sum(part.share for part in report.critical_path) == pytest.approx(1)
+
+
+def test_scripts_read_the_largest_part_and_the_best_actions() -> None:
+    report, _ = verdict(run(*HOST_BOUND))
+    part = report.verdict.largest_part
+    assert part is not None and part.seconds == pytest.approx(part.share * report.makespan_seconds)
+    assert [action.finding for action in report.verdict.actions] == [f.id for f in report.findings[:3]]
+    for action, finding in zip(report.verdict.actions, report.findings, strict=False):
+        assert action.gain_seconds == finding.predicted_gain_seconds
+        assert action.command.startswith("busfare what-if") == bool(finding.what_if)

@@ -66,7 +66,7 @@ def test_no_change_touches_startup(change: Change) -> None:
 
 def test_the_report_says_how_much_of_the_run_is_startup() -> None:
     report = summarise(begins_with(FIRST_COPY))
-    assert report.startup_seconds == pytest.approx(0.2998)
+    assert report.verdict.startup_seconds == pytest.approx(0.2998)
     assert report.critical_path is not None and report.critical_path[0].part == "start-up"
     assert all(finding.predicted_gain_seconds < 0.001 for finding in report.findings)
 
@@ -148,4 +148,4 @@ def test_calls_that_wait_for_the_first_call_pay_for_it_too() -> None:
 
 
 def test_without_calls_nothing_is_startup() -> None:
-    assert summarise(run(kernel(0, 10), kernel(20, 30))).startup_seconds in (0.0, None)
+    assert summarise(run(kernel(0, 10), kernel(20, 30))).verdict.startup_seconds in (0.0, None)

@@ -104,16 +104,6 @@ def test_the_histogram_has_no_holes() -> None:
     assert [r["count"] for r in rows] == [1, 0, 0, 0, 1]
 
 
-def test_an_engine_is_busy_once_however_many_streams_share_it() -> None:
-    recorded = trace(copy(0, 10, 1000), copy(5, 20, 3000, stream=8), copy(5, 15, 10, "d2h"), kernel(20, 40))
-    rows = {row["work"]: row for row in account.engines(recorded).to_dicts()}
-    assert rows["h2d"]["busy_seconds"] == pytest.approx(20e-6)
-    assert rows["h2d"]["bytes_per_second"] == pytest.approx(4000 / 20e-6)
-    assert rows["d2h"]["busy_seconds"] == pytest.approx(10e-6)
-    assert rows["kernels"]["bytes_per_second"] is None
-    assert "d2d" not in rows
-
-
 def test_a_gap_names_the_call_that_the_host_was_in() -> None:
     calls = [call(8, 18, "cudaMalloc"), call(18, 19, "cudaLaunchKernel")]
     (gap,) = account.idle_gaps(trace(kernel(0, 10), kernel(20, 30), calls=calls), 5)
@@ -156,9 +146,6 @@ def test_kernels_that_carry_data_between_gpus_are_communication_and_no_work() ->
     # But the GPU is not idle meanwhile.
     assert gpu.busy_seconds == pytest.approx(41e-6)
     assert [gap.seconds for gap in account.idle_gaps(recorded, 5)] == [pytest.approx(10e-6)]
-    busy = dict(account.engines(recorded).select("work", "busy_seconds").iter_rows())
-    assert busy["communication"] == pytest.approx(30e-6)
-    assert busy["kernels"] == pytest.approx(11e-6)
 
 
 @pytest.mark.parametrize(

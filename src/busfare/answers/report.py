@@ -19,7 +19,7 @@ from busfare.advise.search import REPLAYED_ROWS
 from busfare.answers.compare import PathCompared
 from busfare.answers.project import PathThere
 from busfare.answers.units import Batches, batched
-from busfare.answers.verdict import PathOwner, Verdict, path_owners, verdict
+from busfare.answers.verdict import PathOwner, Verdict, actions, path_owners, verdict
 from busfare.answers.what_if import RecordingCost, without_recorder
 from busfare.errors import InputError
 from busfare.jobs.communication import Clock, Collective, Communication, RankTimes, communication
@@ -28,7 +28,7 @@ from busfare.jobs.ranks import rows_of as communicating_rows
 from busfare.jobs.stragglers import Straggler
 from busfare.nodes import Node
 from busfare.statements import Words
-from busfare.timeline import START_UP, UNEXPLAINED, Timeline, decided, part_seconds
+from busfare.timeline import UNEXPLAINED, Timeline, decided, part_seconds
 from busfare.trace import Omission, Trace
 from busfare.trace import totals as account
 from busfare.trace.columns import in_background
@@ -92,13 +92,6 @@ class Traced(Struct):
     incomplete: Words | None
     host: dict[str, Any]
     devices: list[Device]
-
-
-class Engine(Struct):
-    device: int | None
-    work: str
-    busy_seconds: float
-    bytes_per_second: float | None
 
 
 class Stream(Struct):
@@ -213,10 +206,8 @@ class Report(Totals, tag_field="schema", tag="busfare.report/1", kw_only=True):
     trace: Traced
     node: RecordedOn | None
     unexplained_seconds: float | None
-    startup_seconds: float | None
     by_path: list[RecordedPath]
     size_histogram: list[Sized]
-    engines: list[Engine]
     streams: list[Stream]
     top_kernels: list[TopKernel]
     top_copies: list[TopCopy]
@@ -295,10 +286,8 @@ def examine(
         node=RecordedOn(node.name, guessed, node.copies_measured("pinned")) if node else None,
         **asdict(totals),
         unexplained_seconds=None if path is None else part_seconds(path, UNEXPLAINED),
-        startup_seconds=None if path is None else part_seconds(path, START_UP),
         by_path=rows_of(RecordedPath, account.by_path(trace)),
         size_histogram=rows_of(Sized, account.size_histogram(trace)),
-        engines=rows_of(Engine, account.engines(trace)),
         streams=rows_of(Stream, account.streams(trace, MOST_ROWS)),
         top_kernels=rows_of(TopKernel, account.top_kernels(trace, MOST_ROWS)),
         top_copies=rows_of(TopCopy, copies.with_columns(pl.col("start_seconds") * NS)),
@@ -315,6 +304,7 @@ def examine(
     report.findings = [
         ranged(finding, {"unrecorded": unrecorded_seconds} | dict(repeated or {})) for finding in made
     ]
+    report.verdict.actions = actions(report.trace.path, report.findings)
     return Examined(report, as_recorded, made)
 
 

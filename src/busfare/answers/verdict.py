@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from shlex import join, quote
 from typing import Literal
 
 import numpy as np
 import polars as pl
-from msgspec import Struct, convert
+from msgspec import Struct, convert, field
 
+from busfare.advise import RangedFinding
+from busfare.advise.amounts import Ranged
 from busfare.statements import Figure, Words, sentences, statement
-from busfare.timeline import Decided, PathPart, Timeline
+from busfare.timeline import Decided, PathPart, Timeline, part_seconds
 from busfare.timeline.engine import IN_CALLS, PART_NAMES, START_UP, UNEXPLAINED
 from busfare.trace import Trace
 from busfare.trace.activity import LEAST, MOST, THREAD, deepest, most_sampled
@@ -24,7 +28,7 @@ BETWEEN_CALLS = "CPU time between API calls"
 STEP = r"^ProfilerStep#"
 NS = 1e-9
 #: The verdict names at most this many owners and parts, and small ones only from this share of the run on.
-MOST_PARTS, WORTH_SAYING = 3, 0.05
+MOST_PARTS, MOST_ACTIONS, WORTH_SAYING = 3, 3, 0.05
 #: From this exposed share on, transfers count as not overlapped; the verdict says why from this share of the run on.
 NO_OVERLAP, LEAST_EXPOSED = 0.9, 0.02
 #: Parts whose name is more informative than the kind of their owner.
@@ -51,13 +55,31 @@ class PathOwner(PathPart, frozen=True):
     owner: Owner | None = None
 
 
-class Verdict(Struct):
-    """`gpu_busy_share`: of the run, mean over its GPUs; None if the trace has no GPU work.
+class LargestPart(Owner, kw_only=True):
+    """The largest item of the critical path; `share`: of the run."""
+
+    seconds: float
+
+
+class Action(Ranged, kw_only=True):
+    """One of the best findings by its id, and the command that predicts its gain; '' where the gain is only bounded."""
+
+    finding: str
+    command: str
+    gain_seconds: float
+
+
+class Verdict(Struct, kw_only=True):
+    """`gpu_busy_share`: of the run, mean over its GPUs; None if the trace has no GPU work. `startup_seconds` of the process
+    on the critical path; None, as `largest_part`, if the run cannot be replayed.
 
     `text`: sentences on GPU utilisation, the largest parts of the run and their owners, transfers, communication.
     """
 
     gpu_busy_share: float | None
+    startup_seconds: float | None
+    largest_part: LargestPart | None
+    actions: list[Action] = field(default_factory=list)
     text: list[Words]
 
 
@@ -94,7 +116,34 @@ def verdict(trace: Trace, totals: Totals, path: list[PathOwner] | None) -> Verdi
         )
     if totals.communication.count:
         text.append(statement("verdict.communication", seconds=totals.communication.seconds))
-    return Verdict(share, text)
+    return Verdict(
+        gpu_busy_share=share,
+        startup_seconds=None if path is None else part_seconds(path, START_UP),
+        largest_part=_largest_part(owned[0], run) if owned else None,
+        text=text,
+    )
+
+
+def _largest_part(part: PathOwner, run: float) -> LargestPart:
+    assert part.owner
+    seconds = owned_seconds(part)
+    return LargestPart(part.owner.kind, part.owner.name, seconds / run if run else 0.0, seconds=seconds)
+
+
+def actions(path: str, findings: Sequence[RangedFinding]) -> list[Action]:
+    """The best findings of a trace at `path`, which come first."""
+    return [
+        Action(
+            finding=finding.id,
+            command=f"busfare what-if {quote(path)} {join(finding.what_if)}" if finding.what_if else "",
+            gain_seconds=finding.predicted_gain_seconds,
+            low_seconds=finding.low_seconds,
+            high_seconds=finding.high_seconds,
+            rung=finding.rung,
+            reason=finding.reason,
+        )
+        for finding in findings[:MOST_ACTIONS]
+    ]
 
 
 def _why_exposed(trace: Trace) -> tuple[Words, ...]:

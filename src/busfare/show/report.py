@@ -145,7 +145,7 @@ def _cards(result: Report) -> Tiles:
     speed = f" at {size(moved.bytes / moved.seconds)}/s" if moved.seconds else ""
     parts = [(owned_seconds(part), text(described(part))) for part in largest]
     if "start-up" not in named:
-        parts.append((result.startup_seconds or 0.0, "start-up"))
+        parts.append((result.verdict.startup_seconds or 0.0, "start-up"))
     if moved.exposed_seconds > MORE * copies:
         what = f"exposed transfers: {several(moved.count, 'copy')}, {size(moved.bytes)}{speed}"
         parts.append((moved.exposed_seconds, what))
@@ -184,8 +184,17 @@ def _summary(result: Report) -> Table:
     for what, total in work.items():
         if total.count or what == "kernels":
             rows.append((what, count(total.count), "", time(total.seconds), part(total.seconds), ""))
-    if result.startup_seconds and result.startup_seconds >= WORTH_SAYING * run:
-        rows.append(("start-up", "", "", time(result.startup_seconds), part(result.startup_seconds), ""))
+    if result.verdict.startup_seconds and result.verdict.startup_seconds >= WORTH_SAYING * run:
+        rows.append(
+            (
+                "start-up",
+                "",
+                "",
+                time(result.verdict.startup_seconds),
+                part(result.verdict.startup_seconds),
+                "",
+            )
+        )
     rows.append(("whole run", "", "", time(run), "", ""))
     sentence = (
         f"Transfers are {percent(moved.share_of_gpu_time)} of GPU time (transfers and kernels). "
@@ -217,17 +226,6 @@ def _gpus(result: Report) -> list[Table]:
             {"GPU": lambda gpu: str(gpu.device)},
             kernels | moved | {"busy": "busy_seconds", "idle": "idle_seconds"},
             face="both" if len(result.gpus) > 1 else "folded",
-        ),
-        table(
-            result.engines,
-            "Engines",
-            {"engine": lambda engine: f"GPU {engine.device}, {engine.work}"},
-            {
-                "busy": "busy_seconds",
-                "of the run": lambda engine: percent(engine.busy_seconds / (result.makespan_seconds or 1), 1),
-                "rate while busy": "bytes_per_second",
-            },
-            face="folded",
         ),
         table(
             result.streams,

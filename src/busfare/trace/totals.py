@@ -17,10 +17,6 @@ from busfare.trace.words import is_communication as named_so
 NS = 1e-9
 #: Bytes at which decades of sizes begin, but for the first.
 DECADES = 10 ** np.arange(1, 19)
-ENGINE_WORKS = {"kernels": is_work(), "communication": is_communication()} | {
-    direction: is_transfer() & (pl.col("direction") == direction)
-    for direction in ("h2d", "d2h", "d2d", "p2p")
-}
 
 
 def union_of(operations: pl.DataFrame) -> Union:
@@ -113,11 +109,11 @@ def _of_gpu(device: int | None) -> pl.Expr:
 
 
 def find_lengths(trace: Trace, extra: Sequence[pl.Expr]) -> None:
-    """Computes the lengths of all unions that totals and engines need, and of `extra`, in one pass."""
+    """Computes the lengths of all unions that totals need, and of `extra`, in one pass."""
     gpus = [_of_gpu(device) for device in _ordinals(trace.lanes)]
     parts = (pl.lit(True), is_work(), is_transfer() | is_work())
     of_totals = [gpu & part for gpu in (pl.lit(True), *gpus) for part in parts]
-    trace.lanes.lengths(*of_totals, *(gpu & work for gpu in gpus for work in ENGINE_WORKS.values()), *extra)
+    trace.lanes.lengths(*of_totals, *extra)
 
 
 def _moved(lanes: Lanes, of: pl.Expr) -> dict[str, Any]:
@@ -230,33 +226,6 @@ def streams(trace: Trace, most: int) -> pl.DataFrame:
         busy_seconds=pl.col("seconds").sum(),
     )
     return alike.sort("busy_seconds", *order, descending=[True, False, False, False]).head(most)
-
-
-def engines(trace: Trace) -> pl.DataFrame:
-    """What keeps each GPU's engines busy: kernels, communication, and transfers of each direction, as unions of time.
-
-    Columns: device, work (`kernels`, `communication` or a direction), busy_seconds, bytes_per_second (bytes over busy time,
-    all streams together; null for kernels of either class). Which engine a copy took is not in any trace: a direction
-    stands for it.
-    """
-    lanes = trace.lanes
-    pairs = [(device, work) for device in _ordinals(lanes) for work in ENGINE_WORKS]
-    masks = lanes.masks([_of_gpu(device) & ENGINE_WORKS[work] for device, work in pairs])
-    sizes = lanes.groups["bytes"].to_numpy()
-    rows = []
-    for (device, work), mask, ns in zip(pairs, masks, lanes.lengths_of(masks), strict=True):
-        busy = ns * NS
-        is_kernel = work in ("kernels", "communication")
-        rate = None if is_kernel or busy == 0 else float(sizes[mask].sum()) / busy
-        if mask.any():
-            rows.append((device, work, busy, rate))
-    kinds = {
-        "device": pl.Int32,
-        "work": pl.String,
-        "busy_seconds": pl.Float64,
-        "bytes_per_second": pl.Float64,
-    }
-    return pl.DataFrame(rows, schema=kinds, orient="row")
 
 
 class Gap(Struct):
