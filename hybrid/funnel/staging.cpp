@@ -43,7 +43,7 @@ class RowsType {
 /// Calls `operation(bytes from here, type here, bytes from there, type there, count)` for what moves `rows`:
 /// once where a datatype describes them, else for each piece of each row, because MPI counts are ints.
 template <class Operation>
-void for_each_piece(const Rows& rows, std::uint64_t pitch_here, Operation operation) {
+void in_pieces(const Rows& rows, std::uint64_t pitch_here, Operation operation) {
     constexpr std::uint64_t most = std::uint64_t{1} << 30;
     if (rows.rows > 1 && rows.rows <= most && rows.width <= most) {
         const RowsType here(rows, pitch_here), there(rows, rows.pitch);
@@ -153,11 +153,11 @@ void Staging::put(int target, const Rows& rows, const void* source, std::uint64_
         return;
     }
     const auto place = static_cast<MPI_Aint>(header_bytes() + rows.offset);
-    for_each_piece(rows, source_pitch,
-                   [&](std::uint64_t at, MPI_Datatype here, std::uint64_t to, MPI_Datatype there, int count) {
-                       MPI_Put(static_cast<const std::byte*>(source) + at, count, here, target,
-                               place + static_cast<MPI_Aint>(to), count, there, global_);
-                   });
+    in_pieces(rows, source_pitch,
+              [&](std::uint64_t at, MPI_Datatype here, std::uint64_t to, MPI_Datatype there, int count) {
+                  MPI_Put(static_cast<const std::byte*>(source) + at, count, here, target,
+                          place + static_cast<MPI_Aint>(to), count, there, global_);
+              });
     in_flight_ = true;
 }
 
@@ -169,12 +169,11 @@ void Staging::get(int source, const Rows& rows, void* destination, std::uint64_t
         return;
     }
     const auto place = static_cast<MPI_Aint>(header_bytes() + rows.offset);
-    for_each_piece(
-        rows, destination_pitch,
-        [&](std::uint64_t at, MPI_Datatype here, std::uint64_t from, MPI_Datatype there, int count) {
-            MPI_Get(static_cast<std::byte*>(destination) + at, count, here, source,
-                    place + static_cast<MPI_Aint>(from), count, there, global_);
-        });
+    in_pieces(rows, destination_pitch,
+              [&](std::uint64_t at, MPI_Datatype here, std::uint64_t from, MPI_Datatype there, int count) {
+                  MPI_Get(static_cast<std::byte*>(destination) + at, count, here, source,
+                          place + static_cast<MPI_Aint>(from), count, there, global_);
+              });
     in_flight_ = true;
 }
 
