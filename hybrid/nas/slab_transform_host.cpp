@@ -46,9 +46,11 @@ class HostSlabTransform final : public SlabTransform {
         const std::size_t plane_points = static_cast<std::size_t>(stage.rows) * stage.nx;
         const std::size_t block_bytes = static_cast<std::size_t>(block_rows) * stage.nx * sizeof(Point);
         const std::uint64_t plane_bytes = plane_points * sizeof(Point);
-        // To another node a few planes go at a time: each message costs both ranks a visit to MPI.
-        const int chunk =
-            std::max<int>(1, static_cast<int>(task_bytes(options_, planes * plane_bytes) / plane_bytes));
+        // A core that computes hides little of a message, and each costs both ranks a visit to MPI: few of
+        // them.
+        constexpr int messages = 4;
+        const auto wanted = static_cast<int>(options_.chunk_bytes / plane_bytes);
+        const int chunk = std::max(1, options_.chunk_bytes > 0 ? wanted : planes / messages);
         int delivered = 0;
         plane_.resize(plane_points);
         exchange_.begin(planes, block_bytes);
