@@ -4,7 +4,10 @@ namespace funnel {
 
 PlaneExchange::PlaneExchange(Staging& staging, int channel, std::uint64_t receive_offset,
                              std::uint64_t outbox_offset)
-    : staging_(staging), channel_(channel), receive_offset_(receive_offset), outbox_offset_(outbox_offset) {}
+    : staging_(staging), channel_(channel), receive_offset_(receive_offset), outbox_offset_(outbox_offset) {
+    const int world = staging.node().world_size(), me = staging.node().world_rank();
+    for (int step = 1; step <= world; ++step) targets_.push_back((me + step) % world);
+}
 
 void PlaneExchange::begin(int planes, std::uint64_t block_bytes) {
     planes_ = planes;
@@ -33,19 +36,16 @@ void PlaneExchange::hand_over(int target, int first, int count) {
 }
 
 void PlaneExchange::deliver(int first, int count) {
-    const int world = staging_.node().world_size(), me = staging_.node().world_rank();
     delivered_ += static_cast<std::uint64_t>(count);
-    // Ranks start with their neighbour, so that not all of them flood rank 0 first.
-    for (int step = 1; step <= world; ++step)
-        if (const int target = (me + step) % world; !direct(target)) hand_over(target, first, count);
-    for (int step = 1; step <= world; ++step) staging_.signal((me + step) % world, channel_, delivered_);
+    for (int target : targets_)
+        if (!direct(target)) hand_over(target, first, count);
+    if (delivered_ == expected_) staging_.signal(targets_, channel_, delivered_);
 }
 
 void PlaneExchange::deliver_packed() {
-    const int world = staging_.node().world_size(), me = staging_.node().world_rank();
     delivered_ += static_cast<std::uint64_t>(planes_);
-    for (int step = 1; step <= world; ++step) hand_over((me + step) % world, 0, planes_);
-    for (int step = 1; step <= world; ++step) staging_.signal((me + step) % world, channel_, delivered_);
+    for (int target : targets_) hand_over(target, 0, planes_);
+    staging_.signal(targets_, channel_, delivered_);
 }
 
 void PlaneExchange::wait() {

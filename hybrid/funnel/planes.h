@@ -11,8 +11,8 @@ namespace funnel {
 ///
 /// Every rank holds `planes` planes, cut into one block of `block_bytes` for each rank. Afterwards rank q
 /// holds block q of every plane of every rank, in the order of the global plane number: block of plane p at
-/// `p · block_bytes` of its receiving area. A plane is sent as soon as it is ready, and each source counts
-/// the planes it has delivered.
+/// `p · block_bytes` of its receiving area. A plane is sent as soon as it is ready. Nobody reads before all
+/// planes are there, so a source waits once, behind its last plane, and signals once.
 class PlaneExchange {
   public:
     /// `receive_offset`: where the receiving area starts in every rank's staging memory; `outbox_offset`: an
@@ -30,8 +30,8 @@ class PlaneExchange {
     HostPlace outbox_place_for(int target, int plane) const;
     bool direct(int target) const { return staging_.at(target) != nullptr; }
 
-    /// Planes [first, first + count) are complete where `place_for` said: sends what must travel, tells the
-    /// targets.
+    /// Planes [first, first + count) are complete where `place_for` said: starts what must travel, and with
+    /// the last of the planes waits for all of it and tells the targets.
     void deliver(int first, int count);
     /// All planes lie in the outbox: one put to each target.
     void deliver_packed();
@@ -44,6 +44,7 @@ class PlaneExchange {
     void hand_over(int target, int first, int count);
 
     Staging& staging_;
+    std::vector<int> targets_;  ///< starting with the neighbour, so that not all flood rank 0 first
     int channel_;
     std::uint64_t receive_offset_, outbox_offset_;
     int planes_ = 0;

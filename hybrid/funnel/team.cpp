@@ -36,6 +36,16 @@ void require_mps() {
                                           ": start the job through run/with_mps.sh");
 }
 
+/// Without them the first task would end in a call of nothing.
+void require_kernels(const TeamOptions& options) {
+    const bool on_host = options.sharing == Sharing::cpu || options.standin;
+    if (!(on_host ? options.host_kernels : options.cuda_kernels))
+        throw Error(Fault::wrong_use,
+                    on_host ? "TeamOptions::host_kernels is empty: mode cpu and the stand-in take their "
+                              "kernels from it"
+                            : "TeamOptions::cuda_kernels is empty: a GPU takes its kernels from it");
+}
+
 }  // namespace
 
 std::string name_of(Sharing sharing) {
@@ -62,7 +72,8 @@ std::vector<GpuPlace> Team::gpus() const {
 
 Team::Team(MPI_Comm world, const TeamOptions& options)
     : options_(options), node_(world, options.ranks_per_node), watch_(node_) {
-    staging_ = std::make_unique<Staging>(node_, watch_, options_.staging_bytes);
+    require_kernels(options_);
+    staging_ = std::make_unique<Staging>(node_, watch_, options_.staging_bytes, options_.channels);
     member_of_world_.assign(node_.world_size(), -1);
     if (options_.sharing == Sharing::cpu) {
         KernelTable kernels;

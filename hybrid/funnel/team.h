@@ -34,9 +34,10 @@ struct TeamOptions {
     std::size_t standin_memory_bytes = 1ull << 32;   ///< of each
     std::size_t staging_bytes = 0;                   ///< of this rank
     std::size_t cpu_memory_offset = 0;               ///< where in it the lane's memory starts in mode cpu
+    int channels = Staging::default_channels;        ///< of signals
     int ranks_per_node = 0;                          ///< above 0: pretend smaller nodes
-    std::function<void(KernelTable&)> host_kernels;  ///< for the CPU and the stand-in
-    std::function<void(KernelTable&)> cuda_kernels;
+    std::function<void(KernelTable&)> host_kernels;  ///< needed by the CPU and the stand-in
+    std::function<void(KernelTable&)> cuda_kernels;  ///< needed by a GPU
 };
 
 /// Everything one rank needs: its node, its staging memory, its lane to a device, and, in the ranks elected

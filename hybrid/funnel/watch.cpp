@@ -53,12 +53,15 @@ void Watch::look(Clock::time_point began, const std::string& waiting_for) const 
 void Watch::until(const std::function<bool()>& ready, const std::string& waiting_for) const {
     constexpr auto between_looks = std::chrono::milliseconds(100);
     constexpr int spins = 200;
-    for (int spin = 0; spin < spins; ++spin)
+    for (int spin = 0; spin < spins; ++spin) {
         if (ready()) return;
+        if (work_) work_();
+    }
     const auto began = Clock::now();
     auto last_look = began;
     while (!ready()) {
         sched_yield();
+        if (work_) work_();
         const auto now = Clock::now();
         if (now - last_look < between_looks) continue;
         last_look = now;

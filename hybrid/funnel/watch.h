@@ -20,11 +20,15 @@ class Watch {
     /// Returns once `ready()` is true; yields the core meanwhile. `waiting_for` is worded for the message.
     void until(const std::function<bool()>& ready, const std::string& waiting_for) const;
 
+    /// What every wait does between two looks at its condition; none for an empty function.
+    void while_waiting(std::function<void()> work) { work_ = std::move(work); }
+
   private:
     void look(std::chrono::steady_clock::time_point began, const std::string& waiting_for) const;
 
     const Node& node_;
     std::chrono::seconds limit_;
+    std::function<void()> work_;
     std::vector<long> process_of_rank_;
 };
 

@@ -16,7 +16,7 @@ struct FtClass {
     double points() const { return static_cast<double>(nx) * ny * nz; }
 };
 
-/// Throws for a class that is not S, W, A, B, C or D.
+/// Throws for a class that is not S, W, A, B, C, D or E.
 const FtClass& ft_class(const std::string& name);
 
 /// The largest relative difference from the official checksums.

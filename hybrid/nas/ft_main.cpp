@@ -65,6 +65,8 @@ int run(const Options& options, const nas::CommonOptions& common) {
         json["iterations"] = iterations;
         json["verified"] = verified;
         json["largest_checksum_error"] = error;
+        json["checksums"] = Json::array();
+        for (const auto& sum : result.checksums) json["checksums"].push_back({sum.real(), sum.imag()});
         json["seconds"] = result.seconds;
         json["median_iteration_seconds"] = sorted[sorted.size() / 2];
         json["iteration_seconds"] = result.iteration_seconds;
@@ -88,7 +90,7 @@ int main(int argc, char** argv) {
     return nas::run_program(
         argc, argv,
         [&](CLI::App& app) {
-            app.add_option("--class", options.size, "S, W, A, B, C or D");
+            app.add_option("--class", options.size, "S, W, A, B, C, D or E");
             app.add_option("--algorithm", options.slabs.algorithm, "slabs or packed-slabs")
                 ->transform(CLI::CheckedTransformer(algorithms));
             app.add_option("--exchange", options.slabs.exchange,

@@ -68,6 +68,7 @@ Halo::Halo(funnel::Team& team, const RankBox& box, const Grid& finest, std::uint
         bundle.target_near = team.member_of(bundle.target) >= 0;
         any_far_ = any_far_ || !bundle.source_near || !bundle.target_near;
         bundle.finest_at = at;
+        if (!bundle.target_near) far_targets_.push_back(bundle.target);
         for (int d : bundle.directions) at += static_cast<std::uint64_t>(ghost_box(finest, d).cells());
         for (int rank : {bundle.source, bundle.target})
             if (rank != team.node().world_rank() && team.member_of(rank) >= 0 &&
@@ -188,22 +189,19 @@ funnel::Ticket Halo::exchange(const Field& field, funnel::Task producer) {
         wait_next_for(near_ranks_);
     }
     const funnel::Ticket produced = lane.submit(producer);
-    if (on_cpu)
-        for (int rank : near_ranks_) staging.signal(rank, ready_channel, epoch_);
+    if (on_cpu) staging.signal(near_ranks_, ready_channel, epoch_);
     if (any_far_ || on_cpu) {
         Booked booked(waited_);
         if (any_far_) lane.wait(produced);
         for (const Bundle& bundle : bundles_) {
-            if (bundle.target_near) continue;
-            if (staging.at(bundle.target) == nullptr) {
-                std::uint64_t cells = 0;
-                for (int d : bundle.directions)
-                    cells += static_cast<std::uint64_t>(ghost_box(field.grid, d).cells());
-                const std::uint64_t at = bundle.finest_at * word;
-                staging.put(bundle.target, inbox(parity) + at, staging.local() + outbox() + at, cells * word);
-            }
-            staging.signal(bundle.target, mail_channel, epoch_);
+            if (staging.at(bundle.target) != nullptr) continue;  // the device wrote there
+            std::uint64_t cells = 0;
+            for (int d : bundle.directions)
+                cells += static_cast<std::uint64_t>(ghost_box(field.grid, d).cells());
+            const std::uint64_t at = bundle.finest_at * word;
+            staging.put(bundle.target, inbox(parity) + at, staging.local() + outbox() + at, cells * word);
         }
+        staging.signal(far_targets_, mail_channel, epoch_);
         for (const Bundle& bundle : bundles_)
             if (!bundle.source_near) staging.wait_for(bundle.source, mail_channel, epoch_, "ghost cells");
         if (on_cpu)

@@ -87,7 +87,8 @@ class Halo {
     std::uint64_t mail_offset_;
     std::uint64_t mail_;  ///< bytes of one box of mail
     std::vector<Bundle> bundles_;
-    std::vector<int> near_ranks_;  ///< other ranks reachable in place
+    std::vector<int> near_ranks_;   ///< other ranks reachable in place
+    std::vector<int> far_targets_;  ///< ranks that messages go to
     bool any_far_ = false, in_place_;
     funnel::DeviceAddress packed_out_ = 0, packed_in_ = 0;
     std::uint64_t epoch_ = 0;

@@ -17,7 +17,7 @@ struct MgClass {
     double points() const { return static_cast<double>(n()) * n() * n(); }
 };
 
-/// Throws for a class that is not S, W, A, B, C or D.
+/// Throws for a class that is not S, W, A, B, C, D or E.
 const MgClass& mg_class(const std::string& name);
 
 /// What NPB accepts, relative.

@@ -89,7 +89,7 @@ int main(int argc, char** argv) {
     return nas::run_program(
         argc, argv,
         [&](CLI::App& app) {
-            app.add_option("--class", options.size, "S, W, A, B, C or D");
+            app.add_option("--class", options.size, "S, W, A, B, C, D or E");
             app.add_option("--iterations", options.iterations,
                            "fewer than the class's; nothing is verified then");
             app.add_option("--coarse-points", options.mg.coarse_points,

@@ -14,7 +14,8 @@ namespace {
 /// too few warps. Every warp has its own, so none waits for another. Rows are of even length.
 ///
 /// Copies go through L1 (`.ca`), where warps find the rows beside their own that another one has had; past it
-/// they take a fifth longer on an H200.
+/// they take a fifth longer on an H200. GPUs before compute capability 8.0 have no such copies and load and
+/// store instead; they were not measured.
 class StagedPlanes {
     static constexpr int slots = 4;  ///< one is summed, the others are under way
     static constexpr int rows = march_rows + 2;
@@ -43,7 +44,9 @@ class StagedPlanes {
 
     /// What the next plane adds to the outputs.
     __device__ PlaneSums<march_rows> sum(double w0, double w1, double w2, double w3) {
+#if __CUDA_ARCH__ >= 800
         asm volatile("cp.async.wait_group %0;" ::"n"(slots - 2) : "memory");
+#endif
         __syncwarp();
         fetch();
         const auto& from = memory_[summed_];
@@ -79,9 +82,13 @@ class StagedPlanes {
 
     template <int bytes>
     __device__ static void copy(double& to, const double* from) {
+#if __CUDA_ARCH__ >= 800
         asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(
                          static_cast<unsigned>(__cvta_generic_to_shared(&to))),
                      "l"(from), "n"(bytes));
+#else
+        for (int i = 0; i < bytes / static_cast<int>(sizeof to); ++i) (&to)[i] = from[i];
+#endif
     }
 
     __device__ void fetch() {
@@ -103,7 +110,9 @@ class StagedPlanes {
             }
         }
         // Also where nothing is left to fetch, for `sum` counts groups.
+#if __CUDA_ARCH__ >= 800
         asm volatile("cp.async.commit_group;");
+#endif
     }
 
     Memory& memory_;

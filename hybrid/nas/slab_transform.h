@@ -37,7 +37,9 @@ struct SlabOptions {
     Algorithm algorithm = Algorithm::slabs;
     Exchange exchange = Exchange::automatic;  ///< automatic: on the device where it can, for slabs
     int streams = 3;                          ///< of each rank, on a device
-    std::size_t chunk_bytes = 0;    ///< what one task moves, about; 0: an eighth of the slab, 1 to 32 MiB
+    /// What one task moves, about; 0: an eighth of the slab, 1 to 32 MiB. On a core, of a message to another
+    /// node; 0: a quarter.
+    std::size_t chunk_bytes = 0;
     bool transposed_lines = false;  ///< 1D transforms on contiguous lines, between two tiled transposes
     bool timed = false;             ///< measure the device's share; costs a few microseconds a task
 };

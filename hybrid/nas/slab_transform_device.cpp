@@ -144,7 +144,6 @@ class DeviceSlabTransform final : public SlabTransform {
             deliver_finished(false);
         }
         deliver_finished(true);
-        staging_.complete();
     }
 
     void transform_received(const Stage& stage) {

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstring>
 
 #include "nas/ft_host.h"
@@ -13,6 +14,7 @@ class HostSlabTransform final : public SlabTransform {
     HostSlabTransform(funnel::Team& team, const SlabLayout& layout, const SlabOptions& options)
         : staging_(team.staging()),
           layout_(layout),
+          options_(options),
           packed_(options.algorithm == Algorithm::packed_slabs),
           exchange_(team.staging(), 0, layout.receive, layout.outbox) {}
 
@@ -43,6 +45,13 @@ class HostSlabTransform final : public SlabTransform {
         const int planes = stage.planes / world, block_rows = stage.rows / world;
         const std::size_t plane_points = static_cast<std::size_t>(stage.rows) * stage.nx;
         const std::size_t block_bytes = static_cast<std::size_t>(block_rows) * stage.nx * sizeof(Point);
+        const std::uint64_t plane_bytes = plane_points * sizeof(Point);
+        // A core that computes hides little of a message, and each costs both ranks a visit to MPI: few of
+        // them.
+        constexpr int messages = 4;
+        const auto wanted = static_cast<int>(options_.chunk_bytes / plane_bytes);
+        const int chunk = std::max(1, options_.chunk_bytes > 0 ? wanted : planes / messages);
+        int delivered = 0;
         plane_.resize(plane_points);
         exchange_.begin(planes, block_bytes);
         for (int plane = 0; plane < planes; ++plane) {
@@ -68,11 +77,16 @@ class HostSlabTransform final : public SlabTransform {
                 std::memcpy(staging_.resolve(place_for(target, plane), block_bytes),
                             result + static_cast<std::size_t>(target) * block_rows * stage.nx, block_bytes);
             }
-            if (!packed_) exchange_.deliver(plane, 1);
+            if (const int ready = plane + 1 - delivered;
+                !packed_ && (ready == chunk || plane + 1 == planes)) {
+                exchange_.deliver(delivered, ready);
+                delivered = plane + 1;
+            } else {
+                staging_.progress();
+            }
         }
         Booked booked(breakdown_.outstanding_communication);
         if (packed_) exchange_.deliver_packed();
-        staging_.complete();
     }
 
     void transform_received(const Stage& stage) {
@@ -91,6 +105,7 @@ class HostSlabTransform final : public SlabTransform {
 
     funnel::Staging& staging_;
     SlabLayout layout_;
+    SlabOptions options_;
     bool packed_;
     funnel::PlaneExchange exchange_;
     std::vector<Point> plane_;

@@ -53,7 +53,7 @@ json.dump({{
     "iteration_seconds": [0.1, 0.1] if mode != "funneled" else [0.05, 0.05], "seconds": 0.25,
     "exchange": "device" if mode == "funneled" else "host", "verified": {verified},
     "breakdown_seconds": {{"kernels": 0.05, "copies": 0.001, "fft_1d": 0.01, "synchronous_local_copies": 0.04}},
-}}, open(arguments["--json"], "w"))
+}}, sys.stdout)
 sys.exit(0 if {verified} else 1)
 """
 LAUNCHER = '#!/bin/sh\nshift; export RANKS=$1; shift; exec "$@"\n'
@@ -188,6 +188,20 @@ class OnAGpu(Case):
         self.assertEqual([run["mode"] for run in result["runs"]], ["multiple"], result["left_out"])
         self.assertIn("ended with 1: no connection left", result["left_out"][0]["why"])
 
+    def test_a_given_launch_starts_the_ranks_and_the_measurement_of_the_link(self) -> None:
+        self.play("ft")
+        self.script(
+            "srun",
+            '#!/bin/sh\n[ "$1" = --gpu-bind=none ] || exit 9; shift 2; export RANKS=$1; shift; exec "$@"\n',
+        )
+        (self.folder / "mpirun").unlink()
+        options = ("--launch", "srun --gpu-bind=none", "--modes", "funneled", "--ranks", "16")
+        result = self.measured("ft", *options, "--class", "E")
+        self.assertEqual([run["ranks"] for run in result["runs"]], [16, 16], result["left_out"])
+        self.assertEqual((result["gpu"], result["driver"]), ("NVIDIA H200", None))
+        limit = result["runs"][0]["limit"]["predicted_link_seconds"]
+        self.assertAlmostEqual(limit, 16 * 4096 * 2048 * 2048 / 40e9)
+
     def test_a_result_is_shown_again_as_table_and_page(self) -> None:
         self.play()
         result = self.measured(
@@ -224,6 +238,10 @@ class Refused(Case):
             (("--modes", "cpu", "--ranks", "4"), 2, "nothing could be measured"),
             (("--build", str(nothing)), 2, "cmake -S hybrid"),
             (("--from", str(nothing)), 2, "give a file that --json wrote"),
+            (("--launch", "no-such-launcher -N 2"), 2, "no such program on the PATH"),
+            (("--launch", "'mpirun"), 2, "No closing quotation"),
+            (("--launch", "mpirun"), 2, "give --modes and --ranks too"),
+            (("--launch", "mpirun", "--modes", "multiple-mps", "--ranks", "2"), 2, "leave multiple-mps out"),
         ):
             with self.subTest(arguments):
                 arguments = ("mg", "--build", str(self.folder), *arguments)
@@ -342,6 +360,9 @@ class Real(Case):
             result = json.loads(done.stdout)
             self.assertEqual((next(iter(result)), result["all_verified"]), ("schema", True))
             self.assertEqual(len(result["runs"]), runs, result["left_out"])
+            # The values of NAS's own verification, class S.
+            expected = "checksum 6 is 5.542683411" if benchmark == "ft" else "norm 5.3077070057"
+            self.assertIn(expected, show.text(result))
             for run in result["runs"]:
                 self.assertIsNone(run["limit"])
                 self.assertEqual(len(run["iteration_seconds"]), iterations)

@@ -18,7 +18,16 @@ if __package__ in (None, ""):
 from nas_bench import show
 from nas_bench.errors import RunError, UsageError
 from nas_bench.limit import Rates, points, rates_of_limits
-from nas_bench.machine import Case, Machine, cases_of, driver, modes_of, ranks_of, this_machine
+from nas_bench.machine import (
+    Case,
+    Machine,
+    cases_elsewhere,
+    cases_of,
+    driver,
+    modes_of,
+    ranks_of,
+    this_machine,
+)
 from nas_bench.programs import Programs, measure_limits, programs_of, run_case
 from nas_bench.result import result_of, row_of, rows_of
 
@@ -36,9 +45,14 @@ def options() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("benchmark", choices=("ft", "mg"))
-    add("--class", dest="size", metavar="CLASS", help="S, W, A, B, C or D; C with a GPU, else A")
+    add("--class", dest="size", metavar="CLASS", help="S, W, A, B, C, D or E; C with a GPU, else A")
     add("--ranks", metavar="N,…", help="numbers of ranks; else what the machine has")
     add("--modes", metavar="MODE,…", help="cpu, single, multiple, multiple-mps, funneled; else all")
+    add(
+        "--launch",
+        metavar="WORDS",
+        help="what starts the ranks, such as 'srun' or 'mpirun --hostfile FILE'; -n is added; else mpirun",
+    )
     add(
         "--build",
         metavar="DIR",
@@ -73,15 +87,18 @@ def measure(request: argparse.Namespace) -> Row:
     if not request.timeout > 0:
         raise UsageError(f"--timeout {request.timeout:g}: give seconds above 0")
     rates = _given(request.rates, request.rates_source)
-    programs, machine = programs_of(benchmark, request.build), this_machine()
-    cases, left_out = cases_of(benchmark, machine, programs.limits is not None, modes, ranks)
+    programs, machine = programs_of(benchmark, request.build, request.launch), this_machine()
+    if programs.elsewhere:
+        cases, left_out = cases_elsewhere(benchmark, modes, ranks), []
+    else:
+        cases, left_out = cases_of(benchmark, machine, programs.limits is not None, modes, ranks)
     on_gpu = any(case.mode != "cpu" for case in cases)
     if not on_gpu and not modes:
         # Whoever asked for a GPU's modes by default is not to miss it.
         print(f"only mode cpu runs here: {left_out[0]['why']}", file=sys.stderr)
     size = request.size or ("C" if on_gpu else "A")
     limits = None
-    if on_gpu and rates is None:
+    if on_gpu and rates is None and programs.limits:
         limits = measure_limits(programs)
         rates = rates_of_limits(limits, "device_limits, just before")
     rows = []
@@ -99,6 +116,8 @@ def measure(request: argparse.Namespace) -> Row:
         reasons = "; ".join(sorted({row["why"] for row in left_out})[:3])
         raise UsageError(f"nothing could be measured: {reasons}")
     about = _about(machine) | {"seconds": time.monotonic() - began}
+    if programs.elsewhere:
+        about |= {"gpu": next((row["device"] for row in rows if row["mode"] != "cpu"), None), "driver": None}
     return result_of(benchmark, rows, left_out, rates, about, limits)
 
 

@@ -16,8 +16,9 @@ FT = {
     "B": (512, 256, 256),
     "C": (512, 512, 512),
     "D": (2048, 1024, 1024),
+    "E": (4096, 2048, 2048),
 }
-MG = {"S": 32, "W": 128, "A": 256, "B": 256, "C": 512, "D": 1024}
+MG = {"S": 32, "W": 128, "A": 256, "B": 256, "C": 512, "D": 1024, "E": 2048}
 CLASSES = tuple(FT)
 COMPLEX_BYTES, DOUBLE_BYTES = 16, 8
 #: Times that an FT iteration reads or writes the grid in GPU memory: evolve 2, the planes' transform 4 (two passes),

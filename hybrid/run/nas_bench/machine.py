@@ -116,6 +116,22 @@ def cases_of(
     return cases, [{"case": f"mode {', '.join(without)}", "why": why} for why, without in obstacles.items()]
 
 
+def cases_elsewhere(benchmark: str, modes: tuple[str, ...], ranks: tuple[int, ...]) -> list[Case]:
+    """The runs of a given launch: what its nodes have is not looked up here. Raises UsageError where one is missing."""
+    if not (modes and ranks):
+        raise UsageError("--launch: give --modes and --ranks too; the nodes of the launch are not looked up")
+    if "multiple-mps" in modes:
+        raise UsageError(
+            "--launch: with_mps.sh starts a daemon on this node only; leave multiple-mps out of --modes"
+        )
+    return [
+        Case(mode, number, algorithm)
+        for mode in modes
+        for number in ranks
+        for algorithm in ALGORITHMS[benchmark]
+    ]
+
+
 def _obstacle(mode: str, machine: Machine, with_cuda: bool) -> str:
     """Why a mode cannot run here; empty if it can."""
     if mode == "cpu":

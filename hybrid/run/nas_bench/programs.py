@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from nas_bench.errors import RunError, UsageError
@@ -28,10 +28,13 @@ WITH_MPS = Path(__file__).parents[1] / "with_mps.sh"
 
 @dataclass(frozen=True)
 class Programs:
-    """MPI's launcher, the benchmark's program, and `device_limits`, which only a build with CUDA has."""
+    """What starts ranks, the benchmark's program, and `device_limits`, which only a build with CUDA has. `elsewhere`: the
+    launch was given, and its ranks may run on other nodes.
+    """
 
-    launcher: Path
+    launch: tuple[str, ...]
     benchmark: Path
+    elsewhere: bool = False
 
     @property
     def limits(self) -> Path | None:
@@ -39,14 +42,23 @@ class Programs:
         return path if path.is_file() else None
 
 
-def programs_of(benchmark: str, build: Path | None) -> Programs:
-    """In `build`; else in the folders that the documentation builds in, then on the PATH.
+def programs_of(benchmark: str, build: Path | None, launch: str | None = None) -> Programs:
+    """In `build`; else in the folders that the documentation builds in, then on the PATH. `launch`: the words that start
+    ranks (`srun`, `mpirun --hostfile FILE`), to which `-n RANKS` is added; else MPI's launcher.
 
-    Raises UsageError, with the command that builds them, where they or MPI's launcher are missing.
+    Raises UsageError, with the command that builds them, where they or the launcher are missing.
     """
     name = f"nas_{benchmark}"
+    try:
+        words = tuple(shlex.split(launch or ""))
+    except ValueError as error:
+        raise UsageError(f"--launch {launch!r}: {error}") from None
+    if launch is not None and not (words and shutil.which(words[0])):
+        raise UsageError(
+            f"--launch {launch!r}: no such program on the PATH; give srun or mpirun with its options"
+        )
     launcher = shutil.which("mpirun") or shutil.which("mpiexec")
-    if launcher is None:
+    if launcher is None and not words:
         raise UsageError(
             "no mpirun: install an MPI (apt-get install openmpi-bin libopenmpi-dev libfftw3-dev), then build: "
             + HOW
@@ -55,7 +67,7 @@ def programs_of(benchmark: str, build: Path | None) -> Programs:
     elsewhere = [] if build else [INSTALLED / name, Path(shutil.which(name) or "")]
     for path in [folder / name for folder in folders] + elsewhere:
         if path.is_file():
-            return Programs(Path(launcher), path.resolve())
+            return Programs(words or (str(launcher),), path.resolve(), bool(words))
     looked = ", ".join(str(folder) for folder in folders) + ("" if build else " and on the PATH")
     raise UsageError(f"no program {name} in {looked}; build it: {HOW}, or name its folder with --build")
 
@@ -83,52 +95,48 @@ def run_case(programs: Programs, case: Case, size: str, timed: bool, timeout_s: 
     options = ["--class", size, "--mode", case.mode]
     options += ["--algorithm", case.algorithm] if case.algorithm else []
     options += ["--timed"] if timed else []
-    shown = " ".join(["mpirun", "-n", str(case.ranks), programs.benchmark.name, *options])
-    with TemporaryDirectory(prefix="nas-bench-") as folder:
-        result = Path(folder, "result.json")
-        start = [str(WITH_MPS)] if case.mode == "multiple-mps" else []
-        start += [str(programs.launcher), "-n", str(case.ranks), str(programs.benchmark), *options]
-        status, words = _ended([*start, "--json", str(result)], environment(), timeout_s)
-        if status not in (0, NOT_VERIFIED) or not result.is_file():
-            raise RunError(f"{shown}: ended with {status}: {_reason(words)}")
-        return _object(result.read_text("utf-8"), shown)
+    start = [*programs.launch, "-n", str(case.ranks)]
+    shown = " ".join([Path(start[0]).name, *start[1:], programs.benchmark.name, *options])
+    start = [str(WITH_MPS), *start] if case.mode == "multiple-mps" else start
+    status, result, words = _ended([*start, str(programs.benchmark), *options], environment(), timeout_s)
+    if status not in (0, NOT_VERIFIED) or not result:
+        raise RunError(f"{shown}: ended with {status}: {_reason(words)}")
+    return _object(result, shown)
 
 
 def measure_limits(programs: Programs, link_only: bool = False) -> dict[str, Any]:
     """What `device_limits` measures of the first GPU and its link, in about 20 s; `link_only`: both directions, in 2."""
-    with TemporaryDirectory(prefix="nas-bench-") as folder:
-        result = Path(folder, "limits.json")
-        with result.open("wb") as written:
-            command = [str(programs.limits), *(["--link"] if link_only else [])]
-            status, words = _ended(command, dict(os.environ), LIMITS_S, written)
-        if status != 0:
-            raise RunError(f"device_limits: ended with {status}: {_reason(words)}")
-        return _object(result.read_text("utf-8"), "device_limits")
+    start = [*programs.launch, "-n", "1"] if programs.elsewhere else []
+    command = [*start, str(programs.limits), *(["--link"] if link_only else [])]
+    status, result, words = _ended(command, environment() if start else dict(os.environ), LIMITS_S)
+    if status != 0:
+        raise RunError(f"device_limits: ended with {status}: {_reason(words)}")
+    return _object(result, "device_limits")
 
 
-def _ended(
-    command: list[str], variables: dict[str, str], timeout_s: float, output: Any = subprocess.DEVNULL
-) -> tuple[int, str]:
-    """The exit status, and what it wrote to standard error. All its processes end with it, or with us."""
+def _ended(command: list[str], variables: dict[str, str], timeout_s: float) -> tuple[int, str, str]:
+    """The exit status, and what it wrote to standard output, which launchers forward from other nodes, and to standard
+    error. All its processes end with it, or with us.
+    """
     with subprocess.Popen(
         command,
         env=variables,
         stdin=subprocess.DEVNULL,
-        stdout=output,
+        stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         start_new_session=True,
         text=True,
         errors="replace",
     ) as process:
         try:
-            _, words = process.communicate(timeout=timeout_s)
+            output, words = process.communicate(timeout=timeout_s)
         except subprocess.TimeoutExpired:
             _end_group(process)
             raise RunError(f"took longer than {timeout_s:g} s (--timeout) and was ended") from None
         except BaseException:
             _end_group(process)
             raise
-        return process.returncode, words
+        return process.returncode, output, words
 
 
 def _end_group(process: subprocess.Popen[str]) -> None:

@@ -92,6 +92,8 @@ def _row(benchmark: str, plain: Row, timed: Row | None, rates: Rates | None, use
         "iterations": int(plain["iterations"]),
         "verified": all(verified) if verified else None,  # a shortened run of MG has nothing to compare with
         "error": plain.get("largest_checksum_error", plain.get("norm_error")),
+        "checksums": plain.get("checksums"),
+        "norm": plain.get("norm"),
         "measured_seconds": float(plain["seconds"]),
         "measured_iteration_seconds": seconds,
         "iteration_seconds": iterations,

@@ -62,7 +62,9 @@ def heading(result: Row) -> str:
 def named(run: Row) -> str:
     """'funneled, 4 ranks, slabs'; with the number of GPUs where it is not one."""
     ranks, gpus = _several(run["ranks"], "rank"), f"{run['gpus']} GPUs" if run["gpus"] > 1 else ""
-    return ", ".join(part for part in (run["mode"], ranks, gpus, run["algorithm"]) if part)
+    nodes = -(-run["ranks"] // (run["ranks_per_node"] or run["ranks"]))
+    on_nodes = f"{nodes} nodes" if nodes > 1 else ""
+    return ", ".join(part for part in (run["mode"], ranks, on_nodes, gpus, run["algorithm"]) if part)
 
 
 def _several(number: int, what: str) -> str:
@@ -94,7 +96,9 @@ def cells(run: Row) -> tuple[str, ...]:
 def sentences(result: Row) -> list[str]:
     """What the limits rest on, what is faster than what, and what was left out."""
     rates = result["rates"]
-    lines = ["No limit is predicted: no run used a GPU."]
+    on_gpu = any(run["gpus"] for run in result["runs"])
+    why = "no rates were measured or given (--rates)" if on_gpu else "no run used a GPU"
+    lines = [f"No limit is predicted: {why}."]
     if rates:
         link, memory = rate(rates["each_way_bytes_per_second"]), rate(rates["memory_bytes_per_second"])
         several = rates.get("all_gpus")
@@ -117,9 +121,26 @@ def sentences(result: Row) -> list[str]:
             f"class {gain['class']}, {_several(gain['ranks'], 'rank')}{gpus}: {gain['way']} "
             f"{gain['measured_times_as_fast']:.2f} times as fast as {gain['over']} (measured)"
         )
+    lines += checksums(result["runs"])
     if not result["all_verified"]:
         lines.append("NOT VERIFIED: a run missed the official values")
     return lines + [f"left out: {row['case']}: {row['why']}" for row in result["left_out"]]
+
+
+def checksums(runs: list[Row]) -> list[str]:
+    """For each class what NAS compares, of its first run, and the largest error of all runs; older results have none."""
+    lines = []
+    for size in dict.fromkeys(run["class"] for run in runs):
+        alike = [run for run in runs if run["class"] == size]
+        errors = [run["error"] for run in alike if run["error"] is not None]
+        error = f"; largest relative error {max(errors):.1e}" if errors else ""
+        sums, norm = alike[0].get("checksums"), alike[0].get("norm")
+        if sums:
+            real, imaginary = sums[-1]
+            lines.append(f"class {size}: checksum {len(sums)} is {real:.12e}, {imaginary:.12e}{error}")
+        elif norm is not None:
+            lines.append(f"class {size}: norm {norm:.13e}{error}")
+    return lines
 
 
 def text(result: Row) -> str:

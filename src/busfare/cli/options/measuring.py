@@ -87,9 +87,10 @@ ft, mg = (
         name,
         help,
         "programs.run_nas",
-        option("--class CLASS", "S, W, A, B, C or D. Default: C with a GPU, otherwise A."),
+        option("--class CLASS", "S, W, A, B, C, D or E. Default: C with a GPU, otherwise A."),
         option("--ranks N,…", "Numbers of ranks. Default: from the machine."),
         option("--modes MODE,…", "cpu, single, multiple, multiple-mps, funneled. Default: all."),
+        option("--launch WORDS", "What starts ranks: srun, or 'mpirun --hostfile FILE'. Default: mpirun."),
         option("--build DIR", "The folder with the programs of hybrid/.", type=PATH),
         option("--timeout S", "Time limit of a run in seconds. Default: 600.", type=float),
         option("--from FILE", "Show the result of an earlier --json.", type=PATH),
@@ -98,10 +99,7 @@ ft, mg = (
         SHOWN,
     )
     for name, help in (
-        (
-            "ft",
-            "Run NAS FT: MPI ranks that share a GPU in several ways, or run on CPUs; show where time goes.",
-        ),
+        ("ft", "Run NAS FT: MPI ranks that share a GPU in several ways, or on CPUs; show where time goes."),
         ("mg", "Run NAS MG: the same, with small kernels and ghost cells instead of large copies."),
     )
 )
