@@ -139,8 +139,8 @@ def test_options_that_do_not_go_together_are_named(words: tuple[str, ...], messa
 def iterations(
     count: int, period_us: float, kernel_us: float = 20, every_fourth: float = 1, often: int = 4
 ) -> Trace:
-    """A run of so many units of a copy and a kernel, none quite as long as the one before; every fourth, or as `often`, takes
-    so many times as long as the others.
+    """A run of so many units of a copy and a kernel, none quite as long as the one before; every fourth, or as `often`,
+    takes so many times as long as the others.
     """
     at, rows = 0.0, []
     for number in range(count):

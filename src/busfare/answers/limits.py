@@ -57,8 +57,8 @@ def _unit(result: Result) -> float:
 
 
 def _unit_growth(result: Result) -> tuple[float, str]:
-    """By which part of itself a unit of work got longer, by the statistic and on the GPU where that is most; only changes that
-    exceed the variation within a run count. Raises InputError where that is not known.
+    """By which part of itself a unit of work got longer, by the statistic and on the GPU where that is most; only changes
+    beyond the variation within a run count. Raises InputError where that is not known.
     """
     report = _of_units(result)
     units = report.baseline.units if report.baseline else []

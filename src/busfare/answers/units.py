@@ -27,9 +27,9 @@ Statistic = Literal["mean", "median", "low", "high"]
 
 
 class Batches(Struct):
-    """Statistics of consecutive batches of units, in order of time, s. A slowdown of some units changes the mean and the last
-    decile, of most units the median, of all units the first decile, which other programs affect least. `unit_seconds`: each
-    unit, if few. Reports of earlier versions lack `high_seconds`.
+    """Statistics of consecutive batches of units, in order of time, s. A slowdown of some units changes the mean and the
+    last decile, of most units the median, of all units the first decile, which other programs affect least.
+    `unit_seconds`: each unit, if few. Reports of earlier versions lack `high_seconds`.
     """
 
     mean_seconds: list[float]
@@ -77,9 +77,9 @@ def differences(
 
     Uses t intervals of the difference between the means of batches [batch means: Law, Simulation modeling and analysis,
     §9.5.3]: Welch's [1947]; Student's for the mean and the last decile of many units, which a slowdown of some units makes
-    vary. Half of CHANCE is for the statistics of many units; few units, whose batches hide drift and have no last decile, and
-    parts of a unit share it with all quantities; so do `runs` pairs [Bonferroni]. Differences up to `unseen`, s, do not
-    count, such as one step of the clock.
+    vary. Half of CHANCE is for the statistics of many units; few units, whose batches hide drift and have no last decile,
+    and parts of a unit share it with all quantities; so do `runs` pairs [Bonferroni]. Differences up to `unseen`, s, do
+    not count, such as one step of the clock.
     """
     if min(len(before.mean_seconds), len(after.mean_seconds)) < FEWEST:
         return []
