@@ -130,10 +130,10 @@ def answer_what_if(
     bounds = Bounds(run, baseline.replayed_seconds)
 
     def outcome(title: Words, some: Sequence[Change]) -> tuple[Outcome, Played]:
-        applied, bound = apply_all(run, some, setting), None
+        applied, bound, shortened = apply_all(run, some, setting), None, None
         kinds, here = {change.kind for change in some}, all(change.node is None for change in some)
         if here and kinds <= {*DURATIONS}:
-            bound = shortened_seconds(run, applied.timeline)
+            bound = shortened = shortened_seconds(run, applied.timeline)
         elif here and kinds.isdisjoint(DURATIONS):
             bound = bounds.most(applied)
         played = play(applied.timeline, path=len(changes) == 1)
@@ -151,7 +151,7 @@ def answer_what_if(
             less, more = applied.cost_error
             ends.append(max(0.0, min(*ends, after) - loading_seconds(trace) - less))
             ends.append(max(*ends, after) + more)
-        result = _ranged(title, applied, seconds, after, ends, bound, trace)
+        result = _ranged(title, applied, seconds, after, ends, shortened, trace)
         if here and kinds.isdisjoint(DURATIONS):
             result.gain_range_seconds = [*gain_between(gain, bound, applied.cost_error)]
         moves = any(map(keeps_graphs, changes)) and any(change.node is not None for change in some)
@@ -307,12 +307,12 @@ def _ranged(
     run: float,
     after: float,
     ends: Sequence[float],
-    bound: float | None = None,
+    shortened: float | None = None,
     trace: Trace | None = None,
     reason: Words = NO_HELD_OUT_DATA,
 ) -> Outcome:
-    """Of a run that took `run` before and takes `after` (s), or what lies between `ends` (none: not known); it gains at most
-    its `bound` (None: not known). If the change has no effect, the range has what units of `trace` differ by.
+    """Of a run that took `run` before and takes `after` (s), or what lies between `ends` (none: not known). A change of
+    durations gains at most what it `shortened`. If the change has no effect, the range has what units of `trace` differ by.
     """
     gain, least, most = run - after, None, None
     if ends or not changed.count:
@@ -322,8 +322,8 @@ def _ranged(
         )
         least = min(*ends, after, max(0.0, after - share * run))
         most = max(*ends, after, after + share * run)
-        if bound is not None and changed.count:
-            least = max(least, run - max(gain, bound))
+        if shortened is not None and changed.count:
+            least = max(least, run - max(gain, shortened))
     return Outcome(
         title=title,
         touched=changed.count,

@@ -13,8 +13,6 @@ from busfare.trace.lanes import Union
 __all__ = ["Bounds"]
 
 NS = 1e-9
-#: Operations that a change can make unnecessary.
-MOVED = ("copy", "set", "migration")
 #: Changes that give operations and calls other durations, and move nothing.
 DURATIONS = ("copy_speed", "kernels", "host")
 
@@ -27,12 +25,14 @@ class Bounds:
         self._without: dict[bytes, float] = {}
 
     def most(self, applied: Applied) -> float:
-        """The most seconds that a change gains: the gain without the copies and migrations that it touches, or the time in
-        which anything that it touches was under way, whichever is less. If it touches no copies, the run still takes as
-        long as the work of the busiest GPU.
+        """The most seconds that a change gains: the gain without the copies that it touches, and without any migrations if it
+        touches some, or the time in which anything that it touches was under way, whichever is less. If it touches no
+        copies, the run still takes as long as the work of the busiest GPU.
         """
         touched = np.isin(self.run.operations["row"].to_numpy(), applied.scope.ids)
-        removed: Mask = touched & np.logical_or.reduce([self.run.among("kind", kind) for kind in MOVED])
+        removed: Mask = touched & (self.run.among("kind", "copy") | self.run.among("kind", "set"))
+        migrations = self.run.among("kind", "migration")
+        removed |= migrations & (touched & migrations).any()
         bound = self._gain_without(removed) if removed.any() else self.seconds - self._longest_work()
         return max(
             0.0, min(bound, self.seconds if applied.touched is None else applied.touched.length() * NS)
