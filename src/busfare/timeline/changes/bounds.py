@@ -25,8 +25,8 @@ class Bounds:
         self._without: dict[bytes, float] = {}
 
     def most(self, applied: Applied) -> float:
-        """The most seconds that a change gains: the gain without the copies that it touches, and without any migrations if it
-        touches some, or the time in which anything that it touches was under way, whichever is less. If it touches no
+        """The most seconds that a change gains: the gain without the copies that it touches, and without all migrations if
+        it touches some, or the time in which anything that it touches was under way, whichever is less. If it touches no
         copies, the run still takes as long as the work of the busiest GPU.
         """
         touched = np.isin(self.run.operations["row"].to_numpy(), applied.scope.ids)

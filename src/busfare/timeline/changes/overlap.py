@@ -12,9 +12,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from busfare.cost.models import packing_seconds
 from busfare.statements import statement
 from busfare.timeline.build.work import ENGINE_BYTES, OFF_NS, before_in
-from busfare.timeline.changes.fewer_copies import returned_copies
+from busfare.timeline.changes.fewer_copies import SMALLEST_BYTES, returned_copies
 from busfare.timeline.changes.pinning import loading_seconds, pinning_of
 from busfare.timeline.edit import (
     ASYNC_COPY,
@@ -330,7 +331,7 @@ def are_pipelines(timeline: Timeline) -> bool:
     """Whether most chunks look like parts of one data set: some in, a few kernels, some out; or much in.
 
     A step of training or of an inference loop begins with a copy, too, but its many kernels need what the step before
-    left on the GPU.
+    left on the GPU; and a frame that the host makes of the result before it cannot be sent earlier.
     """
     chunk = chunks(timeline)
     inside = chunk >= 0
@@ -348,11 +349,33 @@ def are_pipelines(timeline: Timeline) -> bool:
         and 2 * np.count_nonzero(of_chunks(returned & timeline.copies("h2d"))) > number
     ):
         return False  # what a chunk brings in, the one before it gave
+    if _frame_by_frame(timeline, chunk):
+        return False
     out = of_chunks(timeline.among("direction", "d2h")) > 0
     much = of_chunks(np.where(timeline.among("direction", "h2d"), timeline.sizes, 0)) >= MUCH_BYTES * kernels
     # A chunk holds a kernel: numbers that are none have none.
     fitting = (kernels > 0) & (kernels <= MOST_KERNELS_A_CHUNK) & (out | much)
     return 2 * int(np.count_nonzero(fitting)) > number
+
+
+def _frame_by_frame(timeline: Timeline, chunk: Times) -> bool:
+    """Whether the host makes most chunks of the result before them: from the same buffer; where no address is recorded, once
+    it waited for results, and worked for as long as it takes to read them. `chunk`: shape (operations,).
+    """
+    numbers, rows = np.unique(chunk, return_index=True)
+    rows = rows[numbers >= 0]
+    if "source_address" in timeline.operations.columns:
+        sent = timeline.operations["source_address"][rows]
+        repeats = (sent == sent.shift(1)).fill_null(False).to_numpy()
+    else:
+        results = np.where(timeline.copies("d2h"), timeline.sizes, 0)
+        inside = chunk >= 0
+        sizes = np.bincount(np.searchsorted(numbers[numbers >= 0], chunk[inside]), results[inside])[:-1]
+        calls = timeline.columns["operation_call"][rows][1:]
+        waited = timeline.waiting()[before_in(timeline.columns["call_thread"])[calls]]
+        works = timeline.columns["call_gap"][calls] >= 1e9 * packing_seconds(sizes, timeline.node)
+        repeats = waited & works & (sizes > SMALLEST_BYTES)
+    return 2 * int(np.count_nonzero(repeats)) > len(rows)
 
 
 def _spread(timeline: Timeline, chunk: Times, stream: int, count: int) -> Timeline:
