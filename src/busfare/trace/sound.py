@@ -171,8 +171,12 @@ def _kept(
 def _timed(frame: pl.DataFrame, what: str, omissions: Omissions) -> pl.DataFrame:
     usable = _usable(frame["start_ns"]) & _usable(frame["end_ns"])
     frame = _kept(frame, usable, omissions, "untimed", what=what)
-    if 0 < 2 * (negative := frame["start_ns"] < 0).sum() < frame.height:  # clocks count up from zero
-        frame = _kept(frame, ~negative, omissions, "untimed", what=what)
+    negative = frame["start_ns"] < 0
+    if negative.any():  # only a clock that starts at zero with the recording has times before zero
+        first, last = frame.filter(~negative).select(pl.min("start_ns"), pl.max("end_ns")).row(0)
+        frame = _kept(
+            frame, ~negative | (first is None or first <= last - first), omissions, "untimed", what=what
+        )
     start, end = frame["start_ns"], frame["end_ns"]
     if frame.height and end.max() - start.min() > LONGEST_NS:  # type: ignore[operator]
         near = ((start - start.quantile(0.5, "nearest")).abs() <= LONGEST_NS) & (end - start <= LONGEST_NS)

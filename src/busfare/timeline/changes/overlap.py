@@ -373,7 +373,9 @@ def _frame_by_frame(timeline: Timeline, chunk: Times) -> bool:
         sizes = np.bincount(np.searchsorted(numbers[numbers >= 0], chunk[inside]), results[inside])[:-1]
         calls = timeline.columns["operation_call"][rows][1:]
         waited = timeline.waiting()[before_in(timeline.columns["call_thread"])[calls]]
-        works = timeline.columns["call_gap"][calls] >= 1e9 * packing_seconds(sizes.astype(np.float64), timeline.node)
+        works = timeline.columns["call_gap"][calls] >= 1e9 * packing_seconds(
+            sizes.astype(np.float64), timeline.node
+        )
         repeats = waited & works & (sizes > SMALLEST_BYTES)
     return 2 * int(np.count_nonzero(repeats)) > len(rows)
 
