@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from busfare.timeline.changes import Change, Setting
 from busfare.timeline.changes.durations import copy_speed, kernel_times, on_node
 from busfare.timeline.changes.overlap import pin, without_waiting
 from busfare.trace import read
+from busfare.trace.omissions import omission
 from tests.conftest import Ask
 from tests.job.build_job import write_job
 from tests.traces import EXAMPLES, as_json, call, copy, kernel, made, run, trace
@@ -213,3 +215,12 @@ def test_ranges_are_shown_behind_times_and_as_whiskers(capsys: pytest.CaptureFix
     planned = answer_plan(Plan.of(h2d="336MB", d2h="504MB", kernel="12ms", node="h100-sxm"))
     for text in (page(document), page(plan_document(planned))):
         assert text.count('class="whisker"') >= 2
+
+
+def test_a_run_without_gpu_records_has_no_prediction_but_a_reason() -> None:
+    launches = [call(10 * number, 10 * number + 3, "cudaLaunchKernel") for number in range(8)]
+    missing = omission("no-gpu-records", 8)
+    recorded = replace(run(*launches), omissions=(missing,))
+    result, _ = answer_what_if(recorded, [pin()], Setting(load_node("h100-sxm")), guessed=False)
+    unknown = [result.predicted_seconds, result.gain_seconds, result.gain_range_seconds, result.low_seconds]
+    assert unknown == [None] * 4 and result.reason == missing.what

@@ -152,16 +152,17 @@ def answer_what_if(
             ends.append(max(0.0, min(*ends, after) - loading_seconds(trace) - less))
             ends.append(max(*ends, after) + more)
         result = _ranged(title, applied, seconds, after, ends, shortened, trace)
-        if here and kinds.isdisjoint(DURATIONS):
+        if here and kinds.isdisjoint(DURATIONS) and gain:
             result.gain_range_seconds = [*gain_between(gain, bound, applied.cost_error)]
         moves = any(map(keeps_graphs, changes)) and any(change.node is not None for change in some)
         opaque = run.opaque_share if moves else 0.0
         if opaque:
             result.rests_on = [*result.rests_on, statement("assumes.graphs-kept", share=opaque)]
-        if opaque > MOST:
+        missing = next((left.what for left in trace.omissions if left.id == "no-gpu-records"), None)
+        if missing is not None or opaque > MOST:
             result.predicted_seconds = result.gain_seconds = result.speedup = None
             result.low_seconds = result.high_seconds = result.gain_range_seconds = None
-            result.reason = MOSTLY_GRAPHS
+            result.reason = missing or MOSTLY_GRAPHS
         return result, played
 
     omissions = [*trace.omissions, *run.omissions]
