@@ -349,6 +349,13 @@ def test_a_time_below_zero_is_skipped_where_the_clock_began_long_before(begins: 
     assert omitted(trace).get("untimed", 0) == 5 - kept
 
 
+def test_a_kernel_that_is_listed_twice_counts_once() -> None:
+    launched = [operation(10 * n, 10 * n + 5) | {"correlation": n} for n in range(4)]
+    trace = trace_of([*launched, launched[2], launched[3] | {"stream": 9}])
+    assert trace.operations.height == 5
+    assert omitted(trace)["kernels-listed-twice"] == 1 and "kernels-untimed" not in omitted(trace)
+
+
 def test_a_run_of_weeks_stays_whole() -> None:
     trace = trace_of([operation(0, 5), operation(20 * 86_400 * 10**9, 21 * 86_400 * 10**9)])
     assert trace.operations.height == 2 and "far-away" not in omitted(trace)

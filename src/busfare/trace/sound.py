@@ -43,6 +43,8 @@ MOST_GPUS = 1024
 TIMES = ("start_ns", "end_ns")
 #: Columns that are equal in all rows of one copy.
 COPY_KEY = ("process", "correlation", "device", "direction", "bytes")
+#: And of one launch of a kernel.
+KERNEL_KEY = ("process", "correlation", "device", "stream", "name", "start_ns", "end_ns")
 
 
 def make_sound(trace: Trace) -> None:
@@ -79,6 +81,7 @@ def _refuse_many_gpus(path: Path, devices: pl.Series) -> None:
 def _make_rows_sound(trace: Trace, omissions: Omissions) -> None:
     kernels = int((trace.operations["kind"] == "kernel").sum())
     trace.operations = _timed(trace.operations, "GPU operations", omissions)
+    kernels -= _drop_repeated_kernels(trace, omissions)
     trace.calls = _timed(trace.calls, "API calls", omissions)
     omissions.count("kernels-untimed", kernels - int((trace.operations["kind"] == "kernel").sum()))
     start, end = trace.markers["start_ns"], trace.markers["end_ns"]
@@ -136,6 +139,18 @@ def _drop_copies_listed_twice(trace: Trace, omissions: Omissions) -> None:
     first = np.ones(trace.operations.height, bool)
     first[twice["row"].to_numpy()] = False
     trace.operations = _kept(trace.operations, pl.Series(first), omissions, "listed-twice")
+
+
+def _drop_repeated_kernels(trace: Trace, omissions: Omissions) -> int:
+    """Leaves out second records of a launch, with the same times; gives their number."""
+    kernel = (pl.col("kind") == "kernel") & pl.col("correlation").is_not_null()
+    alike = trace.operations.with_row_index("row").filter(kernel & pl.col("start_ns").is_duplicated())
+    again = alike.filter(~pl.struct(*KERNEL_KEY).is_first_distinct())
+    if again.height:
+        first = np.ones(trace.operations.height, bool)
+        first[again["row"].to_numpy()] = False
+        trace.operations = _kept(trace.operations, pl.Series(first), omissions, "kernels-listed-twice")
+    return again.height
 
 
 def _drop_impossible_copies(trace: Trace, omissions: Omissions) -> int:
