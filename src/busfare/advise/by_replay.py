@@ -18,7 +18,7 @@ from busfare.timeline import Timeline, critical_path_shares, play
 from busfare.timeline.changes import Applied, Setting, changes_of
 from busfare.timeline.changes.bounds import Bounds
 from busfare.timeline.changes.fewer_copies import loop_nanoseconds, without
-from busfare.timeline.changes.overlap import are_pipelines
+from busfare.timeline.changes.pipelines import are_pipelines
 from busfare.timeline.model import NOTHING, Mask
 from busfare.trace.columns import several
 from busfare.trace.words import SYMBOL_COPY

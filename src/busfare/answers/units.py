@@ -11,7 +11,20 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["FEWEST", "SAME", "Batches", "Difference", "Statistic", "batched", "differences", "shifted"]
+from busfare.trace import Trace
+from busfare.trace.units import units_of
+
+__all__ = [
+    "FEWEST",
+    "SAME",
+    "Batches",
+    "Difference",
+    "Statistic",
+    "batched",
+    "differences",
+    "shifted",
+    "variation",
+]
 
 #: Fewer units do not show their variation.
 FEWEST = 5
@@ -113,6 +126,13 @@ def shifted(before: Batches, after: Batches) -> bool:
     parts = [np.array_split(run, max(1, len(run) // OF_BATCH)) for run in (old, new)]
     drift = max(np.ptp([np.median(part) for part in of_run]) for of_run in parts)
     return bool(chance < CHANCE and abs(np.median(new) - np.median(old)) > drift)
+
+
+def variation(trace: Trace) -> float:
+    """By which part of itself a unit of work varies within the trace: half the span of the medians of its batches."""
+    medians = [np.asarray(batched(of.periods).median_seconds) for of in units_of(trace) if len(of.periods)]
+    spans = [np.ptp(batch) / (2 * np.median(batch)) for batch in medians if batch.all()]
+    return float(max(spans, default=0.0))
 
 
 def _half_interval(old: NDArray[np.float64], new: NDArray[np.float64], level: float, alike: bool) -> float:

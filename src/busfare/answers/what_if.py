@@ -15,7 +15,7 @@ from msgspec.structs import asdict
 
 from busfare.advise.amounts import Predicted
 from busfare.answers.project import MOST, MOSTLY_GRAPHS, keeps_graphs, run_between
-from busfare.answers.units import batched
+from busfare.answers.units import variation
 from busfare.cost.ranges import (
     NO_HELD_OUT_DATA,
     UNCHANGED,
@@ -37,7 +37,6 @@ from busfare.timeline.changes.bounds import DURATIONS, Bounds, shortened_seconds
 from busfare.timeline.changes.pinning import loading_seconds
 from busfare.timeline.engine import Unrecorded, unrecorded
 from busfare.trace import Omission, Trace
-from busfare.trace.units import units_of
 
 NS = 1e-9
 #: Jobs were measured on so many times as many ranks as were recorded, of one host.
@@ -319,7 +318,7 @@ def _ranged(
     if ends or not changed.count:
         # No prediction is surer than an unchanged run.
         share = (
-            UNCHANGED if trace is None or abs(gain) > UNCHANGED * run else max(UNCHANGED, _variation(trace))
+            UNCHANGED if trace is None or abs(gain) > UNCHANGED * run else max(UNCHANGED, variation(trace))
         )
         least = min(*ends, after, max(0.0, after - share * run))
         most = max(*ends, after, after + share * run)
@@ -335,16 +334,6 @@ def _ranged(
         speedup=run / after if after else None,
         rests_on=changed.rests_on,
         **seconds_between(least, most, "calibrated", reason),
-    )
-
-
-def _variation(trace: Trace) -> float:
-    """By which part of itself a unit of work varies within the trace: half the span of the medians of its batches."""
-    medians = [
-        np.asarray(batched(units.periods).median_seconds) for units in units_of(trace) if len(units.periods)
-    ]
-    return max(
-        (float(np.ptp(batch) / (2 * np.median(batch))) for batch in medians if batch.all()), default=0.0
     )
 
 
