@@ -148,7 +148,7 @@ def test_a_change_without_effect_is_as_unsure_as_units_of_the_run_differ(spread:
     "changes",
     [[kernel_times(2.0)], [kernel_times(0.5)], [copy_speed(0.5)], [copy_speed(2.0)]],
 )
-def test_other_durations_gain_no_more_than_they_save(changes: list[Change]) -> None:
+def test_changed_durations_gain_no_more_than_they_save(changes: list[Change]) -> None:
     recorded = read(Path(TRAIN))
     took = recorded.operations.select("kind", ns=pl.col("end_ns") - pl.col("start_ns"))
     result, _ = answer_what_if(recorded, changes, Setting(load_node("h100-sxm")), guessed=False)

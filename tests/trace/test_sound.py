@@ -353,7 +353,7 @@ def test_a_kernel_that_is_listed_twice_counts_once() -> None:
     launched = [operation(10 * n, 10 * n + 5) | {"correlation": n} for n in range(4)]
     trace = trace_of([*launched, launched[2], launched[3] | {"stream": 9}])
     assert trace.operations.height == 5
-    assert omitted(trace)["kernels-listed-twice"] == 1 and "kernels-untimed" not in omitted(trace)
+    assert omitted(trace)["listed-twice"] == 1 and "kernels-untimed" not in omitted(trace)
 
 
 def test_a_run_of_weeks_stays_whole() -> None:
