@@ -78,7 +78,8 @@ def shown(before: busfare.Run, after: busfare.Run) -> Shown:
     changes = {part.what: part.change_seconds for part in unit.parts}
     changes |= {"unit": unit.change_percent or 0.0} if unit.real else {}
     signs = {what: 1 if change > 0 else -1 for what, change in changes.items()}
-    return Shown(signs, (unit.change_percent or 0.0) / 100, (unit.visible_percent or np.inf) / 100)
+    visible = min((row.high - row.change for row in unit.statistics.values()), default=np.inf)
+    return Shown(signs, (unit.change_percent or 0.0) / 100, visible / 100)
 
 
 def judged(archive: str) -> Iterator[tuple[str, float, str, float, Shown, Shown]]:

@@ -586,3 +586,36 @@ def test_first_copies_into_untouched_memory_gain_what_later_copies_are_faster(
         assert finding.predicted_gain_seconds == pytest.approx(firsts * 35.5e-3, rel=1e-3)
         assert "pageable-copies" in finding.overlaps_with and not finding.by_replay
         assert ("has no addresses" in text(finding.evidence)) is (addresses is None)
+
+
+def frames(host_us: float, addresses: tuple[int, ...] = ()) -> Trace:
+    """Twenty frames: 4 MiB in, a kernel of as long, 4 MiB out that the host waits for, then the host works for `host_us`;
+    from buffers in turn.
+    """
+    at, rows = 0.0, []
+    for number in range(20):
+        sent = addresses[number % len(addresses)] if addresses else 0
+        more = {"source_address": sent, "destination_address": 7 << 30} if addresses else {}
+        rows.append(made(copy(at + 2, at + 352, 4 * MIB, **more), at, at + 354, "cudaMemcpy", "operation"))
+        rows.append(made(kernel(at + 360, at + 700), at + 355, at + 358))
+        results = {"source_address": 7 << 30, "destination_address": (9 << 30) + number} if addresses else {}
+        back = copy(at + 702, at + 1052, 4 * MIB, direction="d2h", **results)
+        rows.append(made(back, at + 359, at + 1055, "cudaMemcpy", "operation"))
+        at += 1056 + host_us
+    return run(*rows)
+
+
+@pytest.mark.parametrize(
+    ("recorded", "advised"),
+    [
+        (frames(2), True),
+        (frames(2000), False),
+        (frames(2, addresses=(1 << 30, 2 << 30)), True),
+        (frames(2, addresses=(1 << 30,)), False),
+    ],
+)
+def test_streams_do_not_help_frames_that_the_host_makes_of_the_last_result(
+    recorded: Trace, advised: bool
+) -> None:
+    finding = advice_of(recorded, "exposed-copies")
+    assert (finding is not None and finding.by_replay) is advised

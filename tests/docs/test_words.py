@@ -191,7 +191,7 @@ def put_together() -> set[str]:
         "comparable": ("programs", "runs", "units", "unknown"),
         "dominant": ("h2d", "d2h", "kernel"),
         "judged": ("few", "real", "same"),
-        "figure": ("low", "mean", "median"),
+        "figure": ("high", "low", "mean", "median"),
         "id": [rule or of_job for rule, of_job in findings],
         "identified_by": IDENTITY_COLUMNS,
     }

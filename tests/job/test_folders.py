@@ -92,3 +92,27 @@ def test_traces_that_nothing_ties_together_are_named(tmp_path: Path) -> None:
         (tmp_path / "job" / f"{name}.json.gz").unlink()
     write_ranks(tmp_path / "job", COMPUTE)
     assert unrelated() == 0
+
+
+@pytest.mark.parametrize(("later_s", "separate"), [(0.0, 0), (60.0, 1)])
+def test_two_runs_of_a_rank_are_not_ranks_of_a_job(tmp_path: Path, later_s: float, separate: int) -> None:
+    """The same process at the same time, as two windows may be, or a minute later."""
+    for name, after_s in (("before", 0.0), ("after", later_s)):
+        events = [
+            {
+                "ph": "X", "name": "work", "cat": category, "pid": process, "tid": 7, "dur": 60 + after_s,
+                "ts": 1000 + number * 100 + after_s * 1e6, "args": {"correlation": number, "device": 0, "stream": 7},
+            }
+            for number in range(8)
+            for category, process in (("kernel", 0), ("cuda_runtime", 12))
+        ]  # fmt: skip
+        rank = {"rank": 0, "world_size": 1}
+        (tmp_path / f"{name}.json").write_text(json.dumps({"distributedInfo": rank, "traceEvents": events}))
+    (shown, report) = (
+        run("report", str(tmp_path)).stdout,
+        json.loads(run("report", str(tmp_path), "--json").stdout),
+    )
+    counted = sum(row["count"] for row in report["omissions"] if row["id"] == "separate-runs")
+    assert counted == separate and ("2 traces of separate runs" in shown) is bool(separate)
+    assert ("busfare diff BEFORE AFTER" in shown.partition("Slowest")[0]) is bool(separate)
+    assert len(report["ranks"]) <= (1 if separate else 2)

@@ -264,7 +264,13 @@ def test_a_pipeline_of_two_kernels_is_planned_as_a_whole() -> None:
 
 @pytest.mark.parametrize(
     ("name", "type_", "slower"),
-    [("gtx-680", "fp64", 24), ("h100-sxm", "fp64", 67 / 34), ("h100-sxm", "fp16", 67 / 989.5)],
+    [
+        ("gtx-680", "fp64", 24),
+        ("h100-sxm", "fp64", 67 / 34),
+        ("h100-sxm", "fp16", 67 / 989.5),
+        ("p40", "fp16", 64),
+        ("dgx-1-p100", "fp16", 0.5),
+    ],
 )
 def test_numbers_of_a_type_go_by_the_rate_of_that_type(name: str, type_: str, slower: float) -> None:
     machine = machine_of(load_node(name))
@@ -280,6 +286,12 @@ def test_numbers_of_a_type_go_by_the_rate_of_that_type(name: str, type_: str, sl
 def test_a_type_without_a_rate_is_refused() -> None:
     with pytest.raises(InputError, match="`type` int8: its operations per second on gtx-680 are unknown"):
         plan(Problem("x", 1e6, flops=1e12, type="int8"), machine_of(load_node("gtx-680")))
+
+
+@pytest.mark.parametrize("name", ["gtx-680", "k20", "m60"])
+def test_fp16_is_refused_on_gpus_without_such_units(name: str) -> None:
+    with pytest.raises(InputError, match=f"`type` fp16: {name} cannot compute in fp16 .*; give fp32"):
+        plan(Problem("x", 1e6, flops=1e12, type="fp16"), machine_of(load_node(name)))
 
 
 def test_a_kernel_time_can_come_from_the_roofline() -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
+from busfare.advise.search import guess_node
 from busfare.answers.plan import answer_plan
 from busfare.answers.project import project, projected
-from busfare.answers.report import examine
+from busfare.answers.report import examine, summarise
 from busfare.answers.what_if import answer_what_if
 from busfare.cost.ranges import UNCHANGED, figures_of, range_of
 from busfare.nodes import load_node
@@ -20,9 +23,10 @@ from busfare.show.plans import plan_document
 from busfare.show.predictions import projection_document
 from busfare.show.terminal import show
 from busfare.timeline.changes import Change, Setting
-from busfare.timeline.changes.durations import on_node
+from busfare.timeline.changes.durations import copy_speed, kernel_times, on_node
 from busfare.timeline.changes.overlap import pin, without_waiting
 from busfare.trace import read
+from busfare.trace.omissions import omission
 from tests.conftest import Ask
 from tests.job.build_job import write_job
 from tests.traces import EXAMPLES, as_json, call, copy, kernel, made, run, trace
@@ -124,7 +128,48 @@ def test_what_a_change_leaves_alone_is_as_sure_as_an_unchanged_run(changes: list
     for row in result.changes:
         width = row.high_seconds - row.low_seconds
         least = 2 * UNCHANGED * result.baseline.replayed_seconds
-        assert width == pytest.approx(least) if row.touched == 0 else width > 0.99 * least
+        assert width > 0.99 * least
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.3])
+def test_a_change_without_effect_is_as_unsure_as_units_of_the_run_differ(spread: float) -> None:
+    """Fifty units, of which the last ten take longer by `spread`."""
+    at, rows = 0.0, []
+    for number in range(50):
+        rows.append(made(kernel(at + 2, at + 90), at, at + 1))
+        at += 100 * (1 + spread * (number >= 40))
+    result, _ = answer_what_if(run(*rows), [pin()], Setting(load_node("h100-sxm")), guessed=False)
+    assert result.touched == 0 and result.low_seconds and result.high_seconds and result.predicted_seconds
+    width = (result.high_seconds - result.low_seconds) / result.predicted_seconds
+    assert width == pytest.approx(2 * max(UNCHANGED, spread / 2), rel=0.02)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [[kernel_times(2.0)], [kernel_times(0.5)], [copy_speed(0.5)], [copy_speed(2.0)]],
+)
+def test_changed_durations_gain_no_more_than_they_save(changes: list[Change]) -> None:
+    recorded = read(Path(TRAIN))
+    took = recorded.operations.select("kind", ns=pl.col("end_ns") - pl.col("start_ns"))
+    result, _ = answer_what_if(recorded, changes, Setting(load_node("h100-sxm")), guessed=False)
+    (low, high), before = result.gain_range_seconds or (), result.baseline.replayed_seconds
+    assert low <= (result.gain_seconds or 0.0) <= high
+    assert result.low_seconds == pytest.approx(before - high)
+    kinds = ["kernel", "set"] if changes[0].kind == "kernels" else ["copy"]
+    touched = took.filter(pl.col("kind").is_in(kinds))["ns"].sum() * 1e-9
+    slower = (result.gain_seconds or 0.0) < 0
+    assert high <= 0 if slower else high <= touched / 2 * 1.001
+
+
+@pytest.mark.parametrize("changes", [[pin()], [pin(), without_waiting()]])
+def test_a_finding_and_its_command_have_the_same_gain_and_range(changes: list[Change]) -> None:
+    result, _ = answer_what_if(
+        read(Path(TRAIN)), changes, Setting(guess_node(read(Path(TRAIN)))), guessed=True
+    )
+    (finding,) = summarise(read(Path(TRAIN))).findings
+    of_finding = finding.predicted_gain_seconds, [finding.low_seconds, finding.high_seconds]
+    of_change = result.gain_seconds, result.gain_range_seconds
+    assert (of_finding == of_change) is (len(changes) == 2)  # --pin --async is the finding's command
 
 
 def test_a_range_reaches_as_far_as_what_the_change_touches() -> None:
@@ -170,3 +215,12 @@ def test_ranges_are_shown_behind_times_and_as_whiskers(capsys: pytest.CaptureFix
     planned = answer_plan(Plan.of(h2d="336MB", d2h="504MB", kernel="12ms", node="h100-sxm"))
     for text in (page(document), page(plan_document(planned))):
         assert text.count('class="whisker"') >= 2
+
+
+def test_a_run_without_gpu_records_has_no_prediction_but_a_reason() -> None:
+    launches = [call(10 * number, 10 * number + 3, "cudaLaunchKernel") for number in range(8)]
+    missing = omission("no-gpu-records", 8)
+    recorded = replace(run(*launches), omissions=(missing,))
+    result, _ = answer_what_if(recorded, [pin()], Setting(load_node("h100-sxm")), guessed=False)
+    unknown = [result.predicted_seconds, result.gain_seconds, result.gain_range_seconds, result.low_seconds]
+    assert unknown == [None] * 4 and result.reason == missing.what

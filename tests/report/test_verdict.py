@@ -8,6 +8,8 @@ import polars as pl
 import pytest
 
 from busfare.answers.report import Report, summarise
+from busfare.show.report import report_document
+from busfare.show.terminal import render
 from busfare.show.words import text
 from busfare.trace import Trace
 from busfare.trace.tables import ACTIVITY, MARKERS, conform
@@ -91,3 +93,11 @@ def test_scripts_read_the_largest_part_and_the_best_actions() -> None:
     for action, finding in zip(report.verdict.actions, report.findings, strict=False):
         assert action.gain_seconds == finding.predicted_gain_seconds
         assert action.command.startswith("busfare what-if") == bool(finding.what_if)
+
+
+def test_a_graph_that_was_recorded_as_a_whole_is_no_kernel() -> None:
+    graph = kernel(5, 5000, "CUDA graph 1") | {"kind": "graph"}
+    waiting = call(3, 5005, "cudaDeviceSynchronize", "device")
+    result = summarise(run(made(graph, 0, 2, "cudaGraphLaunch"), waiting))
+    shown = " ".join(line for line, _ in render(report_document(result), 200))
+    assert "The largest single item is CUDA graph 1 (contents not recorded): 5 ms" in shown

@@ -18,7 +18,8 @@ from busfare.timeline import critical_path_shares, play, timeline
 from busfare.timeline.changes import Change, Setting, apply_all
 from busfare.timeline.changes.durations import copy_speed, host_times, kernel_times, on_node, prefetch
 from busfare.timeline.changes.fewer_copies import batch, collect, dedupe, loop_nanoseconds, remove
-from busfare.timeline.changes.overlap import chunks, pin, streams, without_synchronisations, without_waiting
+from busfare.timeline.changes.overlap import pin, streams, without_synchronisations, without_waiting
+from busfare.timeline.changes.pipelines import chunks
 from busfare.timeline.edit import COPY_CALL_NS, SCATTERED
 from busfare.trace import Trace, read
 from tests.traces import EXAMPLES, call, copy, kernel, made, run, trace

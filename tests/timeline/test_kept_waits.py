@@ -12,13 +12,9 @@ from busfare.nodes import load_node
 from busfare.timeline import play, timeline
 from busfare.timeline.changes import Change, Setting, apply_all
 from busfare.timeline.changes.fewer_copies import collect, remove
-from busfare.timeline.changes.overlap import (
-    are_pipelines,
-    pin,
-    streams,
-    without_synchronisations,
-)
+from busfare.timeline.changes.overlap import pin, streams, without_synchronisations
 from busfare.timeline.changes.pinning import loading_seconds
+from busfare.timeline.changes.pipelines import are_pipelines
 from busfare.trace import Trace, tables
 from tests.traces import call, copy, kernel, made, run
 

@@ -341,6 +341,21 @@ def test_a_kernel_that_is_a_month_away_makes_no_run_of_a_month(start: int, end: 
     assert omitted(trace)["far-away"] == 1 and trace.operations.height == 4
 
 
+@pytest.mark.parametrize(("begins", "kept"), [(0, 5), (10**12, 4)])
+def test_a_time_below_zero_is_skipped_where_the_clock_began_long_before(begins: int, kept: int) -> None:
+    rows = [operation(begins + 10 * n, begins + 10 * n + 5) for n in range(4)]
+    trace = trace_of([operation(-8, -2), *rows])
+    assert trace.operations.height == kept
+    assert omitted(trace).get("untimed", 0) == 5 - kept
+
+
+def test_a_kernel_that_is_listed_twice_counts_once() -> None:
+    launched = [operation(10 * n, 10 * n + 5) | {"correlation": n} for n in range(4)]
+    trace = trace_of([*launched, launched[2], launched[3] | {"stream": 9}])
+    assert trace.operations.height == 5
+    assert omitted(trace)["listed-twice"] == 1 and "kernels-untimed" not in omitted(trace)
+
+
 def test_a_run_of_weeks_stays_whole() -> None:
     trace = trace_of([operation(0, 5), operation(20 * 86_400 * 10**9, 21 * 86_400 * 10**9)])
     assert trace.operations.height == 2 and "far-away" not in omitted(trace)

@@ -171,3 +171,14 @@ def test_long_traces_are_followed_to_their_end(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("busfare.trace.units.LOOKED_AT", 40)
     (unit,) = units_of(steps(50))
     assert (unit.name, len(unit.starts), unit.regular.all()) == ("update", 50, True)
+
+
+@pytest.mark.parametrize("steps", [5, 12])
+def test_a_unit_is_the_step_that_accumulates_gradients_where_it_repeats(steps: int) -> None:
+    """Four passes of thirty kernels, then a single kernel of the optimiser; five steps are too few to be judged."""
+    names = [*[f"layer{number}" for number in range(30)] * 4, "adam"] * steps
+    trace = run(
+        *(made(kernel(10 * n + 2, 10 * n + 10, name), 10 * n, 10 * n + 1) for n, name in enumerate(names))
+    )
+    (units,) = units_of(trace)
+    assert (units.name, len(units.starts)) == (("adam", 12) if steps == 12 else (units.name, 20))

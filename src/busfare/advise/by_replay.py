@@ -9,18 +9,18 @@ from typing import NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
-from busfare.advise.finding import Chosen, Finding
+from busfare.advise.finding import Finding
 from busfare.errors import InputError
 from busfare.nodes import Node
 from busfare.questions import WhatIf
 from busfare.statements import Words, sentences, statement
 from busfare.timeline import Timeline, critical_path_shares, play
 from busfare.timeline.changes import Applied, Setting, changes_of
+from busfare.timeline.changes.bounds import Bounds
 from busfare.timeline.changes.fewer_copies import loop_nanoseconds, without
-from busfare.timeline.changes.overlap import are_pipelines
+from busfare.timeline.changes.pipelines import are_pipelines
 from busfare.timeline.model import NOTHING, Mask
 from busfare.trace.columns import several
-from busfare.trace.lanes import Union
 from busfare.trace.words import SYMBOL_COPY
 
 __all__ = ["priced_by_replay"]
@@ -93,33 +93,12 @@ class Trials:
         self.run = run
         self._setting = setting
         self.seconds = play(run).makespan_seconds
-        self._removed: dict[bytes, float] = {}
+        self.bounds = Bounds(run, self.seconds)
 
     @cached_property
     def _pinned(self) -> Applied:
         (pin,) = changes_of(PINNED, None)
         return pin.apply(self.run, self._setting)
-
-    def without_touched(self, touches: Chosen, question: WhatIf | None) -> float:
-        """Seconds that the run gains without the operations that a finding and its change touch; pinning touches all
-        pageable copies.
-        """
-        removed: Mask = np.isin(self.run.operations["row"].to_numpy(), touches.rows)
-        if question and question.pin is not None:
-            pageable = [self.run.among(f"{end}_memory", "pageable") for end in ("source", "destination")]
-            removed |= self.run.copies("h2d", "d2h") & (pageable[0] | pageable[1])
-        key = removed.tobytes()
-        if key not in self._removed:
-            self._removed[key] = self.without(removed).gain
-        return self._removed[key]
-
-    @cached_property
-    def longest_work(self) -> float:
-        """Seconds for which something ran on the GPU that was busy longest."""
-        (starts, ends), columns = self.run.recorded_spans, self.run.columns
-        device = columns["stream_device"][columns["operation_stream"]]
-        busy = (Union.of(starts[device == gpu], ends[device == gpu]).length() for gpu in np.unique(device))
-        return max(busy, default=0) * NS
 
     @cached_property
     def parts(self) -> dict[str, float]:
@@ -141,16 +120,6 @@ class Trials:
         """The run without these operations, their calls and the waits behind them: nothing takes their place."""
         done = without(self.run, removed)
         return Trial(None, done, self.seconds - play(done.timeline).makespan_seconds)
-
-    def bound(self, finding: Finding, trial: Trial) -> float:
-        """The most that `trial`, which follows the advice of `finding`, can gain, in seconds: the gain without the changed
-        operations, or the time in which any of them was running, whichever is less. If a change touches no operations, the
-        run still takes as long as the work of the busiest GPU.
-        """
-        bounds = [trial.applied.touched_seconds, self.seconds - self.longest_work]
-        if finding.touches is not None:
-            bounds[1] = self.without_touched(finding.touches, trial.question)
-        return max(0.0, min(bound for bound in bounds if bound is not None))
 
     def best(self, candidates: Sequence[WhatIf]) -> Trial | None:
         """The first of those that gain most; None where each needs the node, or what the trace lacks. More streams are tried
@@ -180,7 +149,7 @@ def _priced(finding: Finding, trials: Trials) -> Finding:
         best = trials.without(REMOVED[finding.id](trials.run))
     if best is None:
         return replace(finding, bound_seconds=finding.predicted_gain_seconds)
-    bound = best.gain if best.question is None else trials.bound(finding, best)
+    bound = best.gain if best.question is None else trials.bounds.most(best.applied)
     evidence, gain = [finding.evidence], max(0.0, min(best.gain, bound))
     copied_seconds = None if finding.touches is None else finding.touches.of_run
     if copied_seconds is not None and gain > (1 + SURPLUS) * copied_seconds:

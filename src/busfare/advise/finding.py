@@ -328,12 +328,8 @@ class RangedFinding(Advised, kw_only=True):
 
 def ranged(finding: Finding, repeated: Mapping[str, Any] | None = None) -> RangedFinding:
     """`finding` with the range of its gain. `repeated`: options of the report that its command repeats, by field."""
-    low, high = gain_between(
-        finding.predicted_gain_seconds, finding.bound_seconds if finding.by_replay else None
-    )
-    less, more = finding.cost_error
-    if less or more:
-        low, high = max(0.0, low - more), min(high + less, max(high, finding.bound_seconds or 0.0))
+    bound = finding.bound_seconds if finding.by_replay else None
+    low, high = gain_between(finding.predicted_gain_seconds, bound, finding.cost_error)
     keys = msgspec.structs.asdict(finding) | seconds_between(low, high, "calibrated")
     question = finding.what_if and replace(finding.what_if, **(repeated or {}))
     keys["what_if"] = question.option_words() if question else []

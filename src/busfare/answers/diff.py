@@ -6,7 +6,6 @@ Everything in it is recorded; nothing is predicted. Seconds and bytes; None is '
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from math import isfinite
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,12 +21,13 @@ from busfare.answers.report import (
     Diff,
     FindingChanged,
     Report,
+    StatisticChanged,
     Unit,
     UnitChanged,
     path_name,
     unit_of,
 )
-from busfare.answers.units import FEWEST, SAME, batched, difference, shifted
+from busfare.answers.units import FEWEST, SAME, Difference, batched, differences, shifted
 from busfare.errors import InputError
 from busfare.statements import Figure, Words, statement
 from busfare.trace import Trace
@@ -201,7 +201,8 @@ def _doubts(*reports: Report) -> list[Words]:
 
 def _unit_changed(before: Unit, after: Unit, parts: list[Changed], runs: int) -> UnitChanged:
     """How a unit changed; `runs` pairs are tested together."""
-    change = difference(before.batches, after.batches, runs)
+    every = differences(before.batches, after.batches, runs)
+    change = next((row for row in every if row.real), every[1] if every else None)
     old, new = before.seconds, after.seconds
     if change is not None and change.figure != "median":
         old, new = change.before, change.after
@@ -216,10 +217,16 @@ def _unit_changed(before: Unit, after: Unit, parts: list[Changed], runs: int) ->
         seconds_before=old,
         seconds_after=new,
         change_percent=100 * (new / old - 1) if old else None,
-        visible_percent=100 * change.visible if change and isfinite(change.visible) else None,
+        statistics={row.figure: _statistic(row) for row in every if row.before},
         real=change and (change.real or shifted(before.batches, after.batches)),
         parts=parts,
     )
+
+
+def _statistic(change: Difference) -> StatisticChanged:
+    percent = 100 / change.before
+    by, least = (change.after - change.before) * percent, change.least * percent
+    return StatisticChanged(by, by - least, by + least)
 
 
 def _parts(traces: tuple[Trace, Trace], pair: tuple[Units, Units], runs: int) -> list[Changed]:
@@ -229,8 +236,8 @@ def _parts(traces: tuple[Trace, Trace], pair: tuple[Units, Units], runs: int) ->
     for name, old in before.items():
         step = min(_step(old), _step(after[name]))
         unseen = max(least, step + 0.5) * NS  # between two whole nanoseconds
-        change = difference(batched(old * NS), batched(after[name] * NS), runs, unseen)
-        if change and change.real:
+        every = differences(batched(old * NS), batched(after[name] * NS), runs, unseen, of_unit=False)
+        if change := next((row for row in every if row.real), None):
             changed.append(Changed(what=name, before_seconds=change.before, after_seconds=change.after))
     return changed
 
@@ -287,8 +294,18 @@ def _of_unit(unit: UnitChanged) -> list[Words]:
         "by": statement(f"diff.by-{figure}"),
     }
     lines = [statement(f"diff.unit-{judged}", name=unit.name, where=where, **figures)]
-    if unit.real is False and unit.visible_percent is not None:
-        lines.append(statement("diff.unit-visible", part=unit.visible_percent / 100))
+    if unit.statistics:
+        stated = (
+            statement(
+                "diff.statistic",
+                by=statement(f"diff.by-{figure}"),
+                part=row.change / 100,
+                low=row.low / 100,
+                high=row.high / 100,
+            )
+            for figure, row in unit.statistics.items()
+        )
+        lines.append(statement("diff.unit-statistics", statistics=tuple(stated)))
     held = unit.operations_before or 0, unit.operations_after or 0
     if abs(held[1] - held[0]) > STRAY * max(held):
         lines.append(statement("diff.unit-operations", before=held[0], after=held[1]))

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from busfare.answers.job import JobReport
 from busfare.answers.report import Report
+from busfare.answers.units import Statistic
 from busfare.errors import FieldError, InputError, LimitPassed
 from busfare.quantities import parse_bytes, parse_seconds
 
@@ -55,9 +56,9 @@ def _unit(result: Result) -> float:
     return max(unit.seconds for unit in _of_units(result).units)
 
 
-def _unit_growth(result: Result) -> float:
-    """By which part of itself a unit of work got longer, where it did so by more than units of one run differ: of GPUs, on
-    the one where that is most. Raises InputError where that is not known.
+def _unit_growth(result: Result) -> tuple[float, str]:
+    """By which part of itself a unit of work got longer, by the statistic and on the GPU where that is most; only changes
+    beyond the variation within a run count. Raises InputError where that is not known.
     """
     report = _of_units(result)
     units = report.baseline.units if report.baseline else []
@@ -65,7 +66,10 @@ def _unit_growth(result: Result) -> float:
     if not judged:
         why = "too few units of work" if units else f"the baseline shares no unit of work with it; {COMPARE}"
         raise InputError(f"{report.trace.path}: `fail_if` iteration > +VALUE%: {why}")
-    return max((unit.change_percent or 0.0) / 100 if unit.real else 0.0 for unit in judged)
+    changes = [(row.change, figure) for unit in judged for figure, row in unit.statistics.items() if row.real]
+    changes += [(unit.change_percent or 0.0, unit.figure or "median") for unit in judged if unit.real]
+    percent, figure = max(changes, default=(0.0, "median"))
+    return percent / 100, STATISTICS[figure]
 
 
 LIMITED = {
@@ -82,6 +86,13 @@ LIMITED = {
     "bytes": Limited(lambda r: r.transfers.bytes, counted=True),
     "count": Limited(lambda r: r.transfers.count, counted=True),
     "findings": Limited(lambda r: len(r.findings), counted=True),
+}
+#: What a message calls the statistics of units.
+STATISTICS: dict[Statistic, str] = {
+    "mean": "mean",
+    "median": "median",
+    "low": "10th percentile",
+    "high": "90th percentile",
 }
 COMPARE = "compare the two traces with busfare diff"
 COMPARISONS = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
@@ -165,13 +176,13 @@ def check(result: Result, limits: Sequence[Limit], baseline: Report | None = Non
         )
     passed = []
     for text, of, compare, limit, unit, grows in limits:
-        value = _unit_growth(result) if grows and of is _unit else of(result)
+        value, which = _unit_growth(result) if grows and of is _unit else (of(result), "")
         if grows and baseline and of is not _unit:
             _refuse_unlike(result, text, baseline)
             old = of(baseline)
             value = value / old - 1 if old else math.copysign(math.inf, value) if value else 0.0
         if compare(value, limit):
             shown = f"{100 * value:.4g}%" if unit == "%" else f"{value:.6g}{unit}"
-            passed.append(f"{text} (it is {shown})")
+            passed.append(f"{text} (it is {shown}{which and ', ' + which})")
     if passed:
         raise LimitPassed(f"{what}: limit passed: {'; '.join(passed)}")

@@ -18,7 +18,7 @@ from busfare.advise import Finding, RangedFinding, ranged
 from busfare.advise.search import REPLAYED_ROWS
 from busfare.answers.compare import PathCompared
 from busfare.answers.project import PathThere
-from busfare.answers.units import Batches, batched
+from busfare.answers.units import Batches, Statistic, batched
 from busfare.answers.verdict import PathOwner, Verdict, actions, path_owners, verdict
 from busfare.answers.what_if import RecordingCost, without_recorder
 from busfare.errors import InputError
@@ -152,22 +152,33 @@ class Changed(Struct, kw_only=True):
         return (self.after_seconds or 0.0) - (self.before_seconds or 0.0)
 
 
+class StatisticChanged(NamedTuple):
+    """How a statistic of the units changed, and the interval of this change, in percent; real if that does not hold zero."""
+
+    change: float
+    low: float
+    high: float
+
+    @property
+    def real(self) -> bool:
+        return self.low > 0 or self.high < 0
+
+
 class UnitChanged(UnitOf, kw_only=True):
-    """`real`: whether the change exceeds the variation within a run; None if there are too few units. `figure`: the
-    statistic of the units that changed; the seconds are its values. `visible_percent`: the smallest change that exceeds the
-    variation. `operations_before`: in most units. `parts`: real changes of kernels, transfers and GPU idle. All None, with a
-    `reason`, if the runs share no unit.
+    """`real`: whether the change exceeds the variation within a run; None if there are too few units. `figure`: the first of
+    the `statistics` that changed; the seconds are its values. `operations_before`: in most units. `parts`: real changes of
+    kernels, transfers and GPU idle. All None, with a `reason`, if the runs share no unit.
     """
 
     count_before: int | None = None
     count_after: int | None = None
     operations_before: int | None = None
     operations_after: int | None = None
-    figure: Literal["mean", "median", "low"] | None = None
+    figure: Statistic | None = None
     seconds_before: float | None = None
     seconds_after: float | None = None
     change_percent: float | None = None
-    visible_percent: float | None = None
+    statistics: dict[Statistic, StatisticChanged] = field(default_factory=dict)
     real: bool | None = None
     parts: list[Changed] = field(default_factory=list)
     reason: Words | UnsetType = UNSET

@@ -11,7 +11,20 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["FEWEST", "SAME", "Batches", "Difference", "batched", "difference", "shifted"]
+from busfare.trace import Trace
+from busfare.trace.units import units_of
+
+__all__ = [
+    "FEWEST",
+    "SAME",
+    "Batches",
+    "Difference",
+    "Statistic",
+    "batched",
+    "differences",
+    "shifted",
+    "variation",
+]
 
 #: Fewer units do not show their variation.
 FEWEST = 5
@@ -21,66 +34,80 @@ BATCHES = 5
 OF_BATCH = 8
 #: Smaller changes are invisible in three digits.
 SAME = 0.0005
-#: The significance level for the unit, its kernels, transfers and idle time together: 1 in 100 pairs of equal runs.
+#: The significance level of all statistics of a unit, its kernels, transfers and idle time together: 1 in 100 equal runs.
 CHANCE, QUANTITIES = 0.01, 4
+Statistic = Literal["mean", "median", "low", "high"]
 
 
 class Batches(Struct):
-    """Statistics of consecutive batches of units, in order of time, s. A slowdown of some units changes the mean, of most
-    units the median, of all units the first decile, which other programs affect least. `unit_seconds`: each unit, if few.
+    """Statistics of consecutive batches of units, in order of time, s. A slowdown of some units changes the mean and the
+    last decile, of most units the median, of all units the first decile, which other programs affect least.
+    `unit_seconds`: each unit, if few. Reports of earlier versions lack `high_seconds`.
     """
 
     mean_seconds: list[float]
     median_seconds: list[float]
     low_seconds: list[float]
     unit_seconds: list[float] = []
+    high_seconds: list[float] = []
 
 
-FIGURES: dict[Literal["mean", "median", "low"], Callable[[NDArray[np.float64]], np.floating]] = {
+FIGURES: dict[Statistic, Callable[[NDArray[np.float64]], np.floating]] = {
     "mean": np.mean,
     "median": np.median,
     "low": lambda batch: np.quantile(batch, 0.1),
+    "high": lambda batch: np.quantile(batch, 0.9),
 }
 
 
 class Difference(NamedTuple):
-    """`before`, `after`: mean of `figure` over the batches, s. `real`: whether they differ by more than the batches vary.
-    `visible`: the least difference that would be real, as a share of `before`.
+    """`before`, `after`: mean of `figure` over the batches, s. `least`: half the interval of their difference, s; a larger
+    difference is `real`.
     """
 
-    figure: Literal["mean", "median", "low"]
+    figure: Statistic
     before: float
     after: float
-    real: bool
-    visible: float
+    least: float
+
+    @property
+    def real(self) -> bool:
+        return abs(self.after - self.before) > self.least
 
 
 def batched(seconds: ArrayLike) -> Batches:
     """At most BATCHES batches of unit times, s."""
     every = np.asarray(seconds, np.float64)
     batches = np.array_split(every, min(len(every), BATCHES))
-    mean, median, low = ([float(figure(batch)) for batch in batches] for figure in FIGURES.values())
-    return Batches(mean, median, low, every.tolist() if len(every) < BATCHES * OF_BATCH else [])
+    mean, median, low, high = ([float(figure(batch)) for batch in batches] for figure in FIGURES.values())
+    return Batches(mean, median, low, every.tolist() if len(every) < BATCHES * OF_BATCH else [], high)
 
 
-def difference(before: Batches, after: Batches, runs: int = 1, unseen: float = 0.0) -> Difference | None:
-    """How units of two runs differ, by the first statistic that differs; None with too few units.
+def differences(
+    before: Batches, after: Batches, runs: int = 1, unseen: float = 0.0, of_unit: bool = True
+) -> list[Difference]:
+    """How units of two runs differ, by each statistic; empty with too few units.
 
-    Uses Welch's t interval of the difference between the means of batches [Welch 1947; batch means: Law, Simulation modeling
-    and analysis, §9.5.3]; the level holds for all statistics and quantities of `runs` pairs together [Bonferroni].
-    Differences up to `unseen`, s, do not count, such as one step of the clock.
+    Uses t intervals of the difference between the means of batches [batch means: Law, Simulation modeling and analysis,
+    §9.5.3]: Welch's [1947]; Student's for the mean and the last decile of many units, which a slowdown of some units makes
+    vary. Half of CHANCE is for the statistics of many units; few units, whose batches hide drift and have no last decile,
+    and parts of a unit share it with all quantities; so do `runs` pairs [Bonferroni]. Differences up to `unseen`, s, do
+    not count, such as one step of the clock.
     """
     if min(len(before.mean_seconds), len(after.mean_seconds)) < FEWEST:
-        return None
-    level = CHANCE / (QUANTITIES * len(FIGURES) * runs)
-    every = []
-    for figure in FIGURES:
+        return []
+    many = of_unit and not (before.unit_seconds or after.unit_seconds)
+    figures = [figure for figure in FIGURES if many or figure != "high"]
+    level = CHANCE / (len(figures) * runs * (2 if many else QUANTITIES))
+    every = list[Difference]()
+    for figure in figures:
         old, new = (np.asarray(getattr(run, f"{figure}_seconds")) for run in (before, after))
+        if min(len(old), len(new)) < FEWEST:
+            continue
         was, now = float(old.mean()), float(new.mean())
-        least = max(_half_interval(old, new, level), SAME * was, unseen)
-        every.append(Difference(figure, was, now, abs(now - was) > least, least / was if was else np.inf))
-    chosen = next((row for row in every if row.real), every[1])
-    return chosen._replace(visible=min(row.visible for row in every))
+        half = _half_interval(old, new, level, alike=many and figure in ("mean", "high"))
+        every.append(Difference(figure, was, now, max(half, SAME * was, unseen)))
+    return every
 
 
 def shifted(before: Batches, after: Batches) -> bool:
@@ -101,14 +128,21 @@ def shifted(before: Batches, after: Batches) -> bool:
     return bool(chance < CHANCE and abs(np.median(new) - np.median(old)) > drift)
 
 
-def _half_interval(old: NDArray[np.float64], new: NDArray[np.float64], level: float) -> float:
-    """Half the width of Welch's t interval of the difference of two means."""
+def variation(trace: Trace) -> float:
+    """By which part of itself a unit of work varies within the trace: half the span of the medians of its batches."""
+    medians = [np.asarray(batched(of.periods).median_seconds) for of in units_of(trace) if len(of.periods)]
+    spans = [np.ptp(batch) / (2 * np.median(batch)) for batch in medians if batch.all()]
+    return float(max(spans, default=0.0))
+
+
+def _half_interval(old: NDArray[np.float64], new: NDArray[np.float64], level: float, alike: bool) -> float:
+    """Half the width of the t interval of the difference of two means: Student's if the runs vary `alike`, or Welch's."""
     parts = [float(batch.var(ddof=1)) / len(batch) for batch in (old, new)]
-    variance = sum(parts)
+    variance, degrees = sum(parts), [len(run) - 1 for run in (old, new)]
     if not variance:
         return 0.0
-    freedom = variance**2 / sum(part**2 / (len(run) - 1) for part, run in zip(parts, (old, new), strict=True))
-    return _quantile(1 - level / 2, freedom) * sqrt(variance)
+    freedom = variance**2 / sum(part**2 / n for part, n in zip(parts, degrees, strict=True))
+    return _quantile(1 - level / 2, sum(degrees) if alike else freedom) * sqrt(variance)
 
 
 def _quantile(probability: float, freedom: float) -> float:

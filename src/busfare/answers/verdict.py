@@ -22,7 +22,9 @@ from busfare.trace.readers import record_again
 from busfare.trace.totals import Totals
 
 #: The owner of a part of a run; `gap` is time between two API calls without recorded activity.
-OwnerKind = Literal["call", "kernel", "copy", "range", "operator", "function", "os-call", "sample", "gap"]
+OwnerKind = Literal[
+    "call", "kernel", "graph", "copy", "range", "operator", "function", "os-call", "sample", "gap"
+]
 BETWEEN_CALLS = "CPU time between API calls"
 #: Steps of PyTorch's profiler mark units of work; their names do not say what the program does.
 STEP = r"^ProfilerStep#"
@@ -238,7 +240,11 @@ def _owner(run: Timeline, part: str, steps: pl.DataFrame, whole: int) -> Owner |
         whose = launching.cast(whose.dtype).zip_with(launched, whose)
     of_call = whose >= count
     operations = run.operations[whose.filter(~of_call)].select(
-        kind=pl.when(is_transfer()).then(pl.lit("copy")).otherwise(pl.lit("kernel")),
+        kind=pl.when(is_transfer())
+        .then(pl.lit("copy"))
+        .when(pl.col("kind") == "graph")
+        .then(pl.lit("graph"))
+        .otherwise(pl.lit("kernel")),
         name=pl.when(is_transfer())
         .then(pl.col("direction").cast(pl.String))
         .otherwise(pl.col("name").cast(pl.String)),

@@ -15,7 +15,16 @@ from msgspec.structs import asdict
 
 from busfare.advise.amounts import Predicted
 from busfare.answers.project import MOST, MOSTLY_GRAPHS, keeps_graphs, run_between
-from busfare.cost.ranges import NO_HELD_OUT_DATA, UNCHANGED, figures_of, gain_range, range_of, seconds_between
+from busfare.answers.units import variation
+from busfare.cost.ranges import (
+    NO_HELD_OUT_DATA,
+    UNCHANGED,
+    figures_of,
+    gain_between,
+    gain_range,
+    range_of,
+    seconds_between,
+)
 from busfare.errors import InputError
 from busfare.jobs.model import JobTimeline
 from busfare.jobs.state import JobChange, JobState
@@ -24,6 +33,7 @@ from busfare.nodes import Node
 from busfare.statements import Words, statement
 from busfare.timeline import PathPart, Played, Timeline, critical_path_shares, play, set_by, timeline
 from busfare.timeline.changes import Applied, Change, Setting, apply_all
+from busfare.timeline.changes.bounds import DURATIONS, Bounds, shortened_seconds
 from busfare.timeline.changes.pinning import loading_seconds
 from busfare.timeline.engine import Unrecorded, unrecorded
 from busfare.trace import Omission, Trace
@@ -35,13 +45,16 @@ AnyChange = TypeVar("AnyChange", Change, JobChange)
 
 
 class Outcome(Predicted, kw_only=True):
-    """What a change makes of a run; `touched` and `bytes`: what it is about."""
+    """What a change makes of a run; `touched` and `bytes`: what it is about. `gain_range_seconds`: of the change alone; the
+    range of the predicted time also has what two unchanged runs differ by.
+    """
 
     title: Words
     touched: int
     bytes: int
     predicted_seconds: float | None  # type: ignore[assignment]  # None, with a `reason`, where most of it is not known
     gain_seconds: float | None
+    gain_range_seconds: list[float] | None
     speedup: float | None
     rests_on: list[Words]
 
@@ -113,33 +126,42 @@ def answer_what_if(
     if unrecorded_seconds is not None:
         run, cost = without_recorder(run, unrecorded_seconds)
     baseline = _baseline(run.recorded_ns, cost, play(run, path=True))
+    bounds = Bounds(run, baseline.replayed_seconds)
 
     def outcome(title: Words, some: Sequence[Change]) -> tuple[Outcome, Played]:
-        nonlocal run
-        applied = apply_all(run, some, setting)
-        if len(changes) == 1 and changes[0].node is None:
-            run = applied.timeline  # frees the replaced timeline
+        applied, bound, shortened = apply_all(run, some, setting), None, None
+        kinds, here = {change.kind for change in some}, all(change.node is None for change in some)
+        if here and kinds <= {*DURATIONS}:
+            bound = shortened = shortened_seconds(run, applied.timeline)
+        elif here and kinds.isdisjoint(DURATIONS):
+            bound = bounds.most(applied)
         played = play(applied.timeline, path=len(changes) == 1)
         seconds, ends = baseline.replayed_seconds, list[float]()
+        gain = seconds - played.makespan_seconds
+        gain = gain if bound is None else min(gain, bound)
+        after = seconds - gain
         if any(change.node is None and change.kind != "host" for change in some):
             figures, touched = figures_of(setting.recorded_on), applied.touched_seconds
-            ends += _after(played, seconds, figures, touched=touched)
+            ends += _after(after, seconds, figures, touched=touched)
         for change in some:
             if change.node is not None and setting.recorded_on is not None:
                 ends += _between(change, played, run, setting, setting.recorded_on, change.node)
-        if any(change.kind == "pin" for change in some):
+        if "pin" in kinds:
             less, more = applied.cost_error
-            ends.append(max(0.0, min(*ends, played.makespan_seconds) - loading_seconds(trace) - less))
-            ends.append(max(*ends, played.makespan_seconds) + more)
-        result = _ranged(title, applied, seconds, played, ends)
+            ends.append(max(0.0, min(*ends, after) - loading_seconds(trace) - less))
+            ends.append(max(*ends, after) + more)
+        result = _ranged(title, applied, seconds, after, ends, shortened, trace)
+        if here and kinds.isdisjoint(DURATIONS) and gain:
+            result.gain_range_seconds = [*gain_between(gain, bound, applied.cost_error)]
         moves = any(map(keeps_graphs, changes)) and any(change.node is not None for change in some)
         opaque = run.opaque_share if moves else 0.0
         if opaque:
             result.rests_on = [*result.rests_on, statement("assumes.graphs-kept", share=opaque)]
-        if opaque > MOST:
+        missing = next((left.what for left in trace.omissions if left.id == "no-gpu-records"), None)
+        if missing is not None or opaque > MOST:
             result.predicted_seconds = result.gain_seconds = result.speedup = None
-            result.low_seconds = result.high_seconds = None
-            result.reason = MOSTLY_GRAPHS
+            result.low_seconds = result.high_seconds = result.gain_range_seconds = None
+            result.reason = missing or MOSTLY_GRAPHS
         return result, played
 
     omissions = [*trace.omissions, *run.omissions]
@@ -189,7 +211,7 @@ def answer_job_what_if(
         run, kinds = baseline.makespan_seconds, {change.kind for change in some}
         ends, reason = list[float](), NO_HELD_OUT_DATA
         if kinds - {"ranks"}:
-            ends += _after(played, run, "datasheet", "job-change")
+            ends += _after(played.makespan_seconds, run, "datasheet", "job-change")
         if len(job.ranks) == 1 and kinds == {
             "overlap_collectives"
         }:  # no more than communication on the critical path
@@ -205,7 +227,7 @@ def answer_job_what_if(
             else:
                 reason = statement("no-range.more-ranks", times=MEASURED_MORE)
             ends = [*ends, *(end * played.makespan_seconds for end in factors)] if factors else []
-        return _ranged(title, state, run, played, ends, reason), played
+        return _ranged(title, state, run, played.makespan_seconds, ends, reason=reason), played
 
     omissions = [
         *job.left_out,
@@ -268,12 +290,12 @@ def _answered(
 
 
 def _after(
-    played: Played, run: float, figures: str, what: str = "change", touched: float | None = None
+    after: float, run: float, figures: str, what: str = "change", touched: float | None = None
 ) -> list[float]:
-    """The range in seconds of a run that took `run`, after changes (`cost.ranges.gain_range`): at most the old time and at
-    least the time without the operations `touched`, unless the prediction itself is outside.
+    """The range in seconds of a run that took `run`, and takes `after` with changes (`cost.ranges.gain_range`): at most the
+    old time and at least the time without the operations `touched`, unless the prediction itself is outside.
     """
-    gain = run - played.makespan_seconds
+    gain = run - after
     low, high = gain_range(gain, run, figures, what, touched)
     least, most = min(gain, 0.0), max(gain, run if touched is None else touched)
     return [run - min(high, most), run - max(low, least)]
@@ -283,23 +305,32 @@ def _ranged(
     title: Words,
     changed: Applied | JobState,
     run: float,
-    played: Played,
+    after: float,
     ends: Sequence[float],
+    shortened: float | None = None,
+    trace: Trace | None = None,
     reason: Words = NO_HELD_OUT_DATA,
 ) -> Outcome:
-    """Of a run before (s), and as `played` after, which could also take what lies between `ends` (none: not known)."""
-    after = played.makespan_seconds
-    least, most = None, None
+    """Of a run that took `run` before and takes `after` (s), or what lies between `ends` (none: not known). A change of
+    durations gains at most what it `shortened`. If the change has no effect, the range has what units of `trace` differ by.
+    """
+    gain, least, most = run - after, None, None
     if ends or not changed.count:
         # No prediction is surer than an unchanged run.
-        least = min(*ends, after, max(0.0, after - UNCHANGED * run))
-        most = max(*ends, after, after + UNCHANGED * run)
+        share = (
+            UNCHANGED if trace is None or abs(gain) > UNCHANGED * run else max(UNCHANGED, variation(trace))
+        )
+        least = min(*ends, after, max(0.0, after - share * run))
+        most = max(*ends, after, after + share * run)
+        if shortened is not None and changed.count:
+            least = max(least, run - max(gain, shortened))
     return Outcome(
         title=title,
         touched=changed.count,
         bytes=changed.bytes,
         predicted_seconds=after,
-        gain_seconds=run - after,
+        gain_seconds=gain,
+        gain_range_seconds=None if least is None or most is None else [run - most, run - least],
         speedup=run / after if after else None,
         rests_on=changed.rests_on,
         **seconds_between(least, most, "calibrated", reason),

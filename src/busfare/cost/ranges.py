@@ -202,9 +202,17 @@ def gain_range(
     return gain - moved * (factors.high - 1.0), gain + moved * (1.0 - factors.low)
 
 
-def gain_between(gain: float, bound: float | None) -> tuple[float, float]:
+def gain_between(
+    gain: float, bound: float | None, cost_error: tuple[float, float] = (0.0, 0.0)
+) -> tuple[float, float]:
     """The least and the most seconds of a predicted gain that cannot exceed its `bound`; from nothing to the gain where that
-    is only bounded (`bound` None).
+    is only bounded (`bound` None). `cost_error`: s by which the change may cost less, or more. What loses never gains.
     """
     factors = range_of("gain", "any", "datasheet") or Ranged(0.0, np.inf)
-    return (0.0, gain) if bound is None else (gain * factors.low, max(gain, min(gain * factors.high, bound)))
+    if bound is None:
+        return 0.0, gain
+    if gain < 0:
+        return gain * factors.high, gain * factors.low
+    low, high = gain * factors.low, max(gain, min(gain * factors.high, bound))
+    less, more = cost_error
+    return max(0.0, low - more), min(high + less, max(high, bound))

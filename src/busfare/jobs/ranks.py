@@ -236,8 +236,35 @@ def copies_left_out(paths: Sequence[str]) -> Omission:
     return omission("copied-traces", len(paths), copies=len(paths), path=min(paths))
 
 
-def numbered(traces: Sequence[tuple[str, int | None, str | None, list[TraceRank]]]) -> list[Rank]:
-    """The ranks of `traces`, each given by its path, stated rank and host, and content. Copies have none.
+Placed = tuple[str, int | None, str | None, list[TraceRank]]
+
+
+def separate_runs(traces: Sequence[Placed]) -> list[int]:
+    """The places of `traces`, as in `numbered`, that are of another run than an earlier trace: of the same rank, host and
+    GPUs, or of the same process and GPU, and recorded after the end of that trace.
+    """
+    spans = {
+        clock: (min(of.start_ns for of in held), max(of.start_ns + of.makespan_ns for of in held))
+        for clock, (*_, held) in enumerate(traces)
+        if held
+    }
+    first_end: dict[tuple[object, ...], int] = {}
+    later = []
+    for clock in sorted(spans, key=spans.__getitem__):
+        _, rank, host, held = traces[clock]
+        keys: list[tuple[object, ...]] = [
+            (rank, host, of.process, of.device) for of in held if of.process is not None
+        ]
+        if rank is not None or host is not None:
+            keys.append((rank, host, *sorted({-1 if of.device is None else of.device for of in held})))
+        start, end = spans[clock]
+        if any(start > first_end.setdefault(key, end) for key in keys):
+            later.append(clock)
+    return sorted(later)
+
+
+def numbered(traces: Sequence[Placed]) -> list[Rank]:
+    """The ranks of `traces`, each given by its path, stated rank and host, and content. Copies and later runs have none.
 
     A process has the rank that its trace states. Processes without a stated rank, or with a duplicate, get unused numbers.
     """
@@ -245,6 +272,8 @@ def numbered(traces: Sequence[tuple[str, int | None, str | None, list[TraceRank]
     # Among copies, keep the shortest path with a stated rank.
     clocks = sorted(range(len(traces)), key=lambda c: (traces[c][1] is None, len(traces[c][0]), c))
     kept = sorted(c for c in clocks if original_of(seen, traces[c][1], traces[c][3], c) == c)
+    later = {kept[place] for place in separate_runs([traces[clock] for clock in kept])}
+    kept = [clock for clock in kept if clock not in later]
     first: dict[int, tuple[int, int]] = {}
     for clock in kept:
         _, rank, _, held = traces[clock]

@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 from msgspec import Struct, convert
 from msgspec.structs import asdict, astuple
 
-from busfare.jobs.communication import Communication, communication
+from busfare.jobs.communication import Communication, Left, communication
 from busfare.jobs.partial import COUNTED, Advice, LinkRate, LinkTraffic, Moved, Partial
-from busfare.jobs.ranks import Frames, TraceRank, numbered, original_of, unpacked
+from busfare.jobs.ranks import Frames, TraceRank, numbered, original_of, separate_runs, unpacked
 from busfare.statements import Words
 
 NS = 1e-9
@@ -267,7 +267,11 @@ class Job:
         """What the ranks do together; each file has a clock."""
         files = sorted(self._communicating, key=lambda file: file[0].path)
         rows = Frames(len(files), lambda number: unpacked(files[number][-1]))
-        return communication(rows, numbered([(of.path, of.rank, of.host, held) for of, held, _ in files]))
+        placed = [(of.path, of.rank, of.host, held) for of, held, _ in files]
+        together = communication(rows, numbered(placed))
+        if later := separate_runs(placed):
+            together.left_out.insert(0, Left.of_job("separate-runs", len(later)))
+        return together
 
     def link_health(self) -> LinkHealth:
         """The best rates of its links by GPU model and direction; and links below SOUND of their peers' median or

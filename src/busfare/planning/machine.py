@@ -37,6 +37,11 @@ PREFETCH_LATENCY_S = 4.4e-5
 SECTOR_BYTES = 32.0
 
 
+#: The rate of fp16 as a part of that of fp32, where GPUs have no such units (0) or few: results per clock cycle of a
+#: multiprocessor by compute capability (CUDA C++ programming guide, throughput of native arithmetic instructions).
+HALF_RATES = dict.fromkeys(("2.0", "2.1", "3.0", "3.2", "3.5", "3.7", "5.0", "5.2"), 0.0) | {"6.1": 2 / 128}
+
+
 @dataclass(frozen=True, slots=True)
 class Basis:
     """One parameter: its value in SI units, and what it rests on."""
@@ -91,9 +96,16 @@ class Machine:
         """Operations a second of numbers of a type (None: fp32) by the data sheet: of fp32 and fp64 without tensor cores, of
         others on them where the GPU has them. None where the rate of fp32 is unknown. Raises InputError for another type.
         """
-        single = self.gpu.flops_per_s
+        single, capability = self.gpu.flops_per_s, self.gpu.compute_capability or ""
         if type_ in (None, "fp32"):
             return single
+        if type_ == "fp16" and capability in HALF_RATES:
+            if not HALF_RATES[capability]:
+                raise InputError(
+                    f"`type` fp16: {self.node.name} cannot compute in fp16 (compute capability {capability}); give fp32, "
+                    "in which it computes with such data"
+                )
+            return single and single * HALF_RATES[capability]
         try:
             limits = limits_of(self.node, measured=False)
         except InputError:

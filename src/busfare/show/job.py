@@ -115,7 +115,10 @@ def job_document(
         blocks.append(Items(failures, "Files that could not be read", most=MOST))
     read = several(traces.read, "trace")
     folder = [commonpath([PurePath(rank.path).parent for rank in result.ranks])] if result.ranks else []
-    return Document(f"busfare: {read}", f"{read} of a job", " · ".join(facts), blocks, EXPLAINED, folder)
+    separate = [f"{o.count}× {o.what}." for o in result.omissions if o.id == "separate-runs"]
+    blocks[:0] = [Text(line, "bold") for line in separate]
+    of = "of separate runs" if separate else "of a job"
+    return Document(f"busfare: {read}", f"{read} {of}", " · ".join(facts), blocks, EXPLAINED, folder)
 
 
 def _shares(result: JobReport, name: Name) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import UNSET
 
-from busfare.advise.amounts import percent, ratio, several, signed_percent, time
+from busfare.advise.amounts import between, percent, ratio, several, signed_percent, time
 from busfare.answers.compare import Compared, KernelsCompared
 from busfare.answers.project import (
     KernelClassThere,
@@ -194,6 +194,12 @@ def what_if_document(result: WhatIf, time_line: TimeLine | None = None) -> Docum
         gain = "–" if share is None else signed_percent(share)
         cells.append((f"{row.title} (predicted)", f"{row.touched:,}", str(row), gain, faster))
     notes = [ranges(result), *([recorder(cost)] if cost else [])]
+    alone = [
+        f"{row.title}: {between(row.gain_seconds, *row.gain_range_seconds)}"
+        for row in rows
+        if row.gain_range_seconds
+    ]
+    notes += [text(statement("change.gains", gains=tuple(alone)))] * bool(alone)
     low, high = result.range_seconds
     if high - low > 0.005 * high:
         notes.append(f"Waits without a recorded cause are kept; without them, the run takes {time(low)}.")

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from busfare.timeline import _core
 from busfare.timeline.build.links import link_columns
+from busfare.timeline.build.waiting import LONG_LAUNCH_NS
 from busfare.timeline.edit import host_slowed, with_durations
 from busfare.timeline.model import NO_LINKS, WAIT, Columns, Timeline, Times, staged
 from busfare.trace.lanes import Union
@@ -27,7 +28,7 @@ TIMES_OF_PLAY = ("call_start", "call_end", "operation_start", "operation_end")
 STEPS = ("operation", "launch", "queue", "unexplained", "host", "call", "wake-up")
 #: A thread that waited is back within this; longer, and it waited for something else. Nanoseconds.
 LONGEST_WAKE_UP_NS = 1_000_000
-UNEXPLAINED = "unexplained waits"
+UNEXPLAINED, COMMUNICATION = "unexplained waits", "communication"
 IN_CALLS = "CPU time in API calls"
 START_UP = "start-up"
 #: Steps of the critical path as people read them.
@@ -107,7 +108,7 @@ def play(timeline: Timeline, path: bool = False) -> Played:
 class Decided:
     """What decided how long a run takes. Of each step of its critical path, in order of time and shape (steps,): its part
     (a place in PART_NAMES), whose it is (a row of the operations, or number of operations + a row of the calls), when it
-    is (ns from the start of the run), and what of it is in own calls, unexplained and start-up (ns).
+    is (ns from the start of the run), and what of it is in own calls, unexplained, start-up and communication (ns).
 
     `bound_by`: what had to end for each of so many `calls` to return and for each operation to start, as the core numbers
     nodes.
@@ -120,6 +121,7 @@ class Decided:
     in_calls: Times
     unexplained: Times
     startup: Times
+    communication: Times
     calls: int
     bound_by: tuple[Nodes, Nodes]
 
@@ -141,7 +143,8 @@ class Decided:
     @property
     def apart(self) -> dict[str, Times]:
         """What of each step counts as another part than its own, by that part's name; ns."""
-        return {IN_CALLS: self.in_calls, UNEXPLAINED: self.unexplained, START_UP: self.startup}
+        apart = {IN_CALLS: self.in_calls, UNEXPLAINED: self.unexplained, START_UP: self.startup}
+        return apart | {COMMUNICATION: self.communication}
 
 
 def decided(run: Timeline | Played) -> Decided:
@@ -156,6 +159,8 @@ def decided(run: Timeline | Played) -> Decided:
     step = path["path_step"].copy()
     unexplained = _unexplained_in_calls(timeline, step, rows, lengths)
     in_calls = _in_launching_calls(timeline, step, rows, lengths)
+    communication, waited_for = _behind_communication(timeline, step, rows, lengths)
+    communication = np.minimum(communication, lengths - in_calls)
     startup, by_host = np.zeros(len(rows), np.int64), np.flatnonzero(step == STEPS.index("host"))
     startup[by_host] = timeline.columns["call_startup"][rows[by_host]]
     step[_still_at_work(step, lengths)] = STEPS.index("call")
@@ -165,8 +170,8 @@ def decided(run: Timeline | Played) -> Decided:
     of_call = np.isin(step, [STEPS.index(name) for name in ("host", "call", "wake-up")])
     step[operation] = len(STEPS) + kind_codes(timeline.operations)[rows[operation]]
     bound_by = path["call_bound_by"], path["operation_bound_by"]
-    whose = np.where(of_call, operations + rows, rows)
-    apart = (in_calls, unexplained, np.minimum(startup, lengths))
+    whose = np.where(of_call, operations + rows, np.where(2 * communication > lengths, waited_for, rows))
+    apart = (in_calls, unexplained, np.minimum(startup, lengths), communication)
     return Decided(part[step], whose, path["path_start"], path["path_end"], *apart, calls, bound_by)
 
 
@@ -240,6 +245,28 @@ def _in_launching_calls(timeline: Timeline, steps: NDArray[np.uint8], rows: Node
     inside = np.zeros(len(lengths), np.int64)
     inside[waiting] = lengths[waiting] - np.clip(begun - returned, 0, lengths[waiting])
     return inside
+
+
+def _behind_communication(
+    timeline: Timeline, steps: NDArray[np.uint8], rows: Nodes, lengths: Times
+) -> tuple[Times, Nodes]:
+    """Of each unexplained stretch before an operation, how long communication ran in other streams of its GPU, ns, if the
+    operation started right behind that; and the operation that communicated, else its `rows`. Shapes (steps,).
+    """
+    behind, waited_for = np.zeros(len(lengths), np.int64), rows.copy()
+    waiting = np.flatnonzero((steps == STEPS.index("unexplained")) & (lengths > 0))
+    communicates = kind_codes(timeline.operations) == CLASSES.categories.to_list().index(COMMUNICATION)
+    device = timeline.columns["stream_device"][timeline.columns["operation_stream"]]
+    starts, ends = timeline.recorded_spans
+    for gpu in np.unique(device[communicates]):
+        its, kernels = waiting[device[rows[waiting]] == gpu], np.flatnonzero(communicates & (device == gpu))
+        kernels, begun = kernels[np.argsort(ends[kernels], kind="stable")], starts[rows[its]]
+        last = kernels[np.searchsorted(ends[kernels], begun, side="right") - 1]
+        soon = (ends[last] <= begun) & (begun - ends[last] <= LONG_LAUNCH_NS)
+        covered = Union.of(starts[kernels], ends[kernels]).covered_within(begun - lengths[its], begun)
+        behind[its] = np.where(soon, covered, 0)
+        waited_for[its] = np.where(soon, last, rows[its])
+    return behind, waited_for
 
 
 def core_columns(timeline: Timeline) -> Columns:

@@ -25,6 +25,15 @@ MOST_REGISTERS, MOST_SHARED_BYTES = 512, 1 << 20
 RANGE = r"^(?P<operator>aten::[\w.]+)(?:,.*?\bsizes = (?P<shapes>\[[\[\]\d, -]*\]))?"
 
 
+def first_records(operations: pl.DataFrame) -> pl.Series:
+    """Whether each operation is no second record of a kernel's launch, with the same times; shape (operations,)."""
+    kernel = (pl.col("kind") == "kernel") & pl.col("correlation").is_not_null()
+    if not operations.select((kernel & pl.col("start_ns").is_duplicated()).any()).item():
+        return pl.repeat(True, operations.height, eager=True)
+    record = pl.struct("process", "correlation", "device", "stream", "name", "start_ns", "end_ns")
+    return operations.select(~kernel | record.is_first_distinct()).to_series()
+
+
 def number_launches(trace: Trace) -> None:
     """Makes the table of launches, and in the operations the column `launch` of the columns of `LAUNCH_SHAPE`.
 

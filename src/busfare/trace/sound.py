@@ -14,6 +14,7 @@ from busfare.printable import printable
 from busfare.statements import Figure
 from busfare.trace import words
 from busfare.trace.columns import kept, occurs, order_of, several
+from busfare.trace.launches import first_records
 from busfare.trace.model import Trace
 from busfare.trace.omissions import INCOMPLETE, Omissions
 from busfare.trace.readers import record_again
@@ -77,6 +78,8 @@ def _refuse_many_gpus(path: Path, devices: pl.Series) -> None:
 
 
 def _make_rows_sound(trace: Trace, omissions: Omissions) -> None:
+    once = first_records(trace.operations)
+    trace.operations = _kept(trace.operations, once, omissions, "listed-twice", what="kernels")
     kernels = int((trace.operations["kind"] == "kernel").sum())
     trace.operations = _timed(trace.operations, "GPU operations", omissions)
     trace.calls = _timed(trace.calls, "API calls", omissions)
@@ -135,7 +138,7 @@ def _drop_copies_listed_twice(trace: Trace, omissions: Omissions) -> None:
     twice = twice.filter(~pl.col("looped").fill_null(False) | pl.col("at_once"))
     first = np.ones(trace.operations.height, bool)
     first[twice["row"].to_numpy()] = False
-    trace.operations = _kept(trace.operations, pl.Series(first), omissions, "listed-twice")
+    trace.operations = _kept(trace.operations, pl.Series(first), omissions, "listed-twice", what="copies")
 
 
 def _drop_impossible_copies(trace: Trace, omissions: Omissions) -> int:
@@ -148,7 +151,7 @@ def _drop_impossible_copies(trace: Trace, omissions: Omissions) -> int:
     operations = trace.operations.with_columns(fast=fast)
     twice = (~pl.col("fast")).any().over(*COPY_KEY, "stream", "kind") & pl.col("correlation").is_not_null()
     first = operations.select(~(pl.col("fast") & twice)).to_series()
-    operations = _kept(operations, first, omissions, "listed-twice")
+    operations = _kept(operations, first, omissions, "listed-twice", what="copies")
     unsized = int(operations["fast"].sum())
     omissions.count("impossible-rates", unsized)
     trace.operations = operations.with_columns(bytes=pl.when(~pl.col("fast")).then("bytes")).drop("fast")
@@ -171,6 +174,10 @@ def _kept(
 def _timed(frame: pl.DataFrame, what: str, omissions: Omissions) -> pl.DataFrame:
     usable = _usable(frame["start_ns"]) & _usable(frame["end_ns"])
     frame = _kept(frame, usable, omissions, "untimed", what=what)
+    if (negative := frame["start_ns"] < 0).any():  # only a clock that starts with the recording allows this
+        first, last = frame.filter(~negative).select(pl.min("start_ns"), pl.max("end_ns")).row(0)
+        starts_with_it = first is None or 2 * first <= last
+        frame = _kept(frame, ~negative | starts_with_it, omissions, "untimed", what=what)
     start, end = frame["start_ns"], frame["end_ns"]
     if frame.height and end.max() - start.min() > LONGEST_NS:  # type: ignore[operator]
         near = ((start - start.quantile(0.5, "nearest")).abs() <= LONGEST_NS) & (end - start <= LONGEST_NS)

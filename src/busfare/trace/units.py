@@ -73,6 +73,10 @@ class Units:
         return (pl.col("kind") != "migration") & (pl.lit(self.is_range) | of_gpu)
 
 
+#: Units and the places of the operations that begin them.
+Candidate = tuple[Units, NDArray[np.int64]]
+
+
 def units_of(trace: Trace, least: int = REPEATED) -> list[Units]:
     """The unit of work of a trace: of the host, or of each GPU on which operations repeat; empty where none is found.
 
@@ -210,11 +214,30 @@ def _sequences(trace: Trace, process: int | None, device: int | None) -> list[Un
             (replace(units, names=gpu.names) if units.name in alike else units, places)
             for units, places in candidates
         ]
+        candidates = _longest_first(candidates)
     if len(rows) <= LOOKED_AT or not candidates:
         return [units for units, _ in candidates]
     likeliest, places = candidates[0]
     everywhere = np.flatnonzero(_like(trace.operations, int(rows[places[0]]))[rows])
     return [units(likeliest.name, everywhere, float(starts[-1] - first))]
+
+
+def _longest_first(candidates: list[Candidate]) -> list[Candidate]:
+    """With the units first that the likeliest ones are parts of, always as many: steps of an optimiser before those that
+    accumulate its gradients.
+    """
+    parts = candidates[0][0].starts
+    whole = [
+        units
+        for units, _ in candidates
+        if units.share >= COVERED
+        and LEAST <= len(units.starts) <= len(parts) // 2
+        and np.ptp(np.diff(np.searchsorted(parts, units.starts))) == 0
+        and not units.name.startswith(SIZED)
+    ]
+    longest = min((len(units.starts) for units in whole), default=0)
+    first = [units for units in whole if len(units.starts) == longest][:1]
+    return sorted(candidates, key=lambda pair: pair[0] not in first)
 
 
 def _like(operations: pl.DataFrame, row: int) -> NDArray[np.bool_]:

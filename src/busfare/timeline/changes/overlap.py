@@ -6,16 +6,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from busfare.statements import statement
 from busfare.timeline.build.work import ENGINE_BYTES, OFF_NS, before_in
-from busfare.timeline.changes.fewer_copies import returned_copies
 from busfare.timeline.changes.pinning import loading_seconds, pinning_of
+from busfare.timeline.changes.pipelines import chunks
 from busfare.timeline.edit import (
     ASYNC_COPY,
     COPY_CALL_NS,
@@ -52,7 +50,7 @@ from busfare.timeline.model import (
 from busfare.trace.words import PREFETCH, WAITS_FOR_EVENT, Names
 
 __all__ = [
-    "are_pipelines", "chunks", "pin", "streams", "timing_waits", "without_synchronisations",
+    "pin", "streams", "timing_waits", "without_synchronisations",
     "without_waiting",
 ]  # fmt: skip
 
@@ -62,7 +60,6 @@ WAKE_UP_NS = 3_300
 #: From the return of a call that submits a copy of pinned memory to its start, where nothing is in its way: 1.6 to 2.6
 #: µs recorded on H100 and H200 (denoise_volume).
 CALL_TO_GPU_NS = 2_000
-MOST_KERNELS_A_CHUNK = 64
 #: A result of one number, as a flag, a count or a norm: the host decides by it what comes next.
 SCALAR_BYTES = 8
 ELAPSED_TIME = r"^(cuda|cu|hip)EventElapsedTime"
@@ -73,8 +70,6 @@ ALLOCATES = (
     r"|^cu(Mem(Alloc|AllocHost|AllocManaged|AllocPitch|Free|FreeHost|Host(Alloc|Register|Unregister))"
     r"|Array(3D)?Create|ArrayDestroy)$"
 )
-#: Chunks that send so much for each kernel are parts of a stream of data, whatever comes back and when.
-MUCH_BYTES = 1 << 20
 
 
 @change("pin", partial(titled, "pin"))
@@ -309,50 +304,6 @@ def _kernels_in_series(timeline: Timeline) -> Timeline:
             engine[mine] = len(slots)
             slots = np.append(slots, np.int32(1))
     return timeline.with_columns(operation_engine=engine, engine_slots=slots)
-
-
-def chunks(timeline: Timeline, kernel: str = "") -> Times:
-    """The number of the chunk that each operation is in, -1 for none; shape (operations,).
-
-    A chunk starts with a copy to the GPU behind a kernel or a copy back, and holds at least one kernel (one whose
-    description matches `kernel`).
-    """
-    into, wanted = timeline.copies("h2d"), matching(timeline, kernel, timeline.kernels, "`kernel`")
-    stream_of = timeline.columns["operation_stream"]
-    before = before_in(stream_of)
-    begins = into & ~((before >= 0) & into[before])
-    number = numbered_in(stream_of, begins | (before < 0))  # of the part of a stream up to the next beginning
-    whole = (np.bincount(number, weights=begins) > 0) & (np.bincount(number, weights=wanted) > 0)
-    return np.where(whole[number], number, -1)
-
-
-def are_pipelines(timeline: Timeline) -> bool:
-    """Whether most chunks look like parts of one data set: some in, a few kernels, some out; or much in.
-
-    A step of training or of an inference loop begins with a copy, too, but its many kernels need what the step before
-    left on the GPU.
-    """
-    chunk = chunks(timeline)
-    inside = chunk >= 0
-    number = len(np.unique(chunk[inside]))
-    if number < 2:
-        return False
-
-    def of_chunks(weights: NDArray[Any]) -> NDArray[Any]:
-        return np.bincount(chunk[inside], weights=weights[inside])
-
-    kernels = of_chunks(timeline.kernels)
-    returned, identified_by = returned_copies(timeline.operations, timeline.node)
-    if (
-        identified_by != "bytes"
-        and 2 * np.count_nonzero(of_chunks(returned & timeline.copies("h2d"))) > number
-    ):
-        return False  # what a chunk brings in, the one before it gave
-    out = of_chunks(timeline.among("direction", "d2h")) > 0
-    much = of_chunks(np.where(timeline.among("direction", "h2d"), timeline.sizes, 0)) >= MUCH_BYTES * kernels
-    # A chunk holds a kernel: numbers that are none have none.
-    fitting = (kernels > 0) & (kernels <= MOST_KERNELS_A_CHUNK) & (out | much)
-    return 2 * int(np.count_nonzero(fitting)) > number
 
 
 def _spread(timeline: Timeline, chunk: Times, stream: int, count: int) -> Timeline:
