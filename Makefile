@@ -45,6 +45,7 @@ check: $(VENV)/installed-test docs
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/pytest -n 0 tests/docs/test_phrases.py
 	git ls-files '*.cpp' '*.hpp' '*.h' '*.cu' '*.cuh' | xargs $(BIN)/clang-format --dry-run --Werror
 
 # What a contributor needs: no CUDA compiler, no MPI, no browser.

@@ -72,7 +72,7 @@ def _row(parameter: click.Parameter, context: click.Context) -> str | None:
         name, help = parameter.make_metavar(context), getattr(parameter, "help", "") or ""
     else:
         record = parameter.get_help_record(context)
-        if record is None or "--help" in parameter.opts:
+        if record is None or {"--help", "--help-all"} & {*parameter.opts}:
             return None
         name, help = record
     return f"| `{name.replace('|', chr(92) + '|')}` | {_plain(help)} |"

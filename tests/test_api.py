@@ -16,6 +16,7 @@ import pytest
 import busfare
 from busfare import questions
 from busfare.cli.options import measuring, planning, traces
+from busfare.nodes import load_node
 from busfare.show.notebook import JobReport
 from tests.job.kineto_job import write_ranks
 from tests.traces import EXAMPLES
@@ -73,6 +74,11 @@ def test_a_run_has_its_tables(images: busfare.Run) -> None:
     assert images.kernels.filter(pl.col("operator") == "aten::cudnn_convolution")["grid_x"].min() >= 1
     assert {"name", "waits_for"} <= set(images.calls.columns)
     assert "2,310 kernels, 18 copies" in repr(images)
+    assert images.kernels.filter(pl.col("name").str.contains("gemm")).height > 0
+    assert images.calls.filter(pl.col("name").str.starts_with("cudaMemcpy")).height > 0
+    assert images.operations["direction"].drop_nulls().str.len_chars().max() == 3
+    assert images.trace.calls["name"].dtype == pl.Categorical  # what answers read
+    assert {"kernels", "markers", "omissions"} <= {*dir(images)} and not hasattr(images, "_repr_html_")
     assert images.copies.to_arrow().num_rows == 18
 
 
@@ -126,7 +132,7 @@ def test_a_job_and_the_run_without_its_recorder_answer(images: busfare.Run, tmp_
 
 def test_answers_show_themselves(images: busfare.Run, tmp_path: Path) -> None:
     answer = images.what_if(pin=True)
-    assert answer.runs is not None and answer.runs[0] is images
+    assert answer.runs is not None and answer.runs[0] is images.trace
     assert "Whole run, predicted by replay" in repr(answer)
     shown = answer._repr_html_()
     # In a frame of its own that may run its script and nothing else, every mark of the page escaped.
@@ -211,7 +217,7 @@ def test_every_option_is_a_field_of_its_question_with_the_same_default(
     options = {
         p.name: p.default
         for p in command.params
-        if p.name not in inputs | {"details", "json", "html", "wide"}
+        if p.name not in inputs | {"details", "help_all", "json", "html", "wide"}
     }
     assert options.keys() == question.names()
     given = {name: value for name, value in options.items() if isinstance(value, str)}
@@ -234,3 +240,45 @@ def test_every_option_is_a_field_of_its_question_with_the_same_default(
 )
 def test_a_question_is_spelt_as_options(options: dict[str, Any], words: tuple[str, ...]) -> None:
     assert questions.WhatIf.of(**options).option_words() == words
+
+
+def test_a_node_on_another_link_keeps_what_its_link_did_not_measure() -> None:
+    probed = busfare.node("h100-probed")
+    moved = load_node("h100-probed", "pcie:4x4")
+    assert probed.copies_measured("pinned") and not moved.copies_measured("pinned")
+    assert moved.curve("d2d", "device") == probed.curve("d2d", "device")
+    assert moved.call_cost("launch") == probed.call_cost("launch")
+    assert moved.contention().rung != "probed" == probed.contention().rung
+    assert moved.host_path(0).bandwidth("read") == load_node("pcie:4x4").host_path(0).bandwidth("read")
+    # Peers of this node are joined by NVLink, those of a probed pair by PCIe.
+    assert load_node("h100-sxm", "pcie:4x4").peer_path(0, 1) == busfare.node("h100-sxm").peer_path(0, 1)
+
+
+def test_plans_take_the_link_of_a_slot() -> None:
+    wide, narrow = (
+        busfare.plan(h2d="336MB", kernel="12ms", node="h100-probed", link=link) for link in (None, "pcie:4x4")
+    )
+    first = narrow.ranking[0]
+    assert (narrow.node, wide.ranking[0].rung, first.rung) == (
+        "h100-probed on pcie:4x4",
+        "probed",
+        "datasheet",
+    )
+    assert first.predicted_seconds > 3 * wide.ranking[0].predicted_seconds
+    assert first.high_seconds / first.low_seconds > wide.ranking[0].high_seconds / wide.ranking[0].low_seconds
+    model = {"model": "llama-3.1-8b", "node": "rtx-4090", "link": "pcie:4x4"}
+    assert "pcie:4x4" in repr(busfare.plan_kv(**model)) and "pcie:4x4" in repr(
+        busfare.plan_offload(tokens=1, **model)
+    )
+    assert (
+        command("price", "--node", "4090", "--link", "pcie:4x4", "--bytes", "1MB")["node"]
+        == "rtx-4090 on pcie:4x4"
+    )
+    recorded = EXAMPLES / "smooth-out-of-core-h100.json.gz"
+    there, slot = (
+        busfare.plan(from_trace=recorded, kernel_name="smooth", link=link) for link in (None, "pcie:3x4")
+    )
+    assert slot.bounds.no_overlap > 2 * there.bounds.no_overlap
+    for node, link, why in (("mi300a", "pcie:4x4", "one memory"), ("4090", "x4", "not a link")):
+        with pytest.raises(busfare.BusfareError, match=why):
+            busfare.plan(h2d=1, kernel=1e-3, node=node, link=link)

@@ -443,6 +443,6 @@ def test_details_are_for_those_who_ask() -> None:
         capture_output=True, text=True, check=True, env={**os.environ, "COLUMNS": "80"},
     ).stdout.splitlines()  # fmt: skip
     assert len(brief) <= 40 and brief[-1] != "" and brief.index("") <= 9
-    assert any(line.startswith("Add --details for: transfers by path") for line in brief)
+    assert any(line.startswith("Add --details for: transfers") for line in brief)
     full = run("report", str(EXAMPLES / "train-images-h100.json.gz"), "--details").stdout
     assert "Transfers by size" in full and "Add --details" not in full

@@ -14,6 +14,7 @@ import pytest
 
 from busfare.answers import doctor
 from busfare.cli import COMMANDS, app
+from busfare.cli.about import every_command
 from tests.processes import finished
 
 
@@ -57,9 +58,30 @@ def test_every_command_has_help_by_three_names() -> None:
     assert (wrong.returncode, len(wrong.stderr.splitlines())) == (2, 1) and "not a command" in wrong.stderr
 
 
+CONTEXTS = [click.Context(app, info_name="busfare"), *every_command(app)]
+
+
+@pytest.mark.parametrize("context", CONTEXTS, ids=lambda context: context.command_path)
+def test_help_fits_a_screen(context: click.Context, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = context.get_help().splitlines()
+    assert len(lines) <= 45 and max(map(len, lines)) <= 80
+    assert not any(line.endswith("...") for line in lines[1:])  # a summary that is cut
+    titles = {line for line in lines if line.endswith(":") and not line.startswith(" ")}
+    many = len([param for param in context.command.params if isinstance(param, click.Option)]) > 4
+    assert {"Output:"} < titles if many else titles
+
+
+def test_rarely_used_options_stand_in_the_whole_help() -> None:
+    usual, whole = busfare("plan", "--help").stdout, busfare("plan", "--help-all").stdout
+    assert "--queues" not in usual and "--help-all" in usual
+    assert "--queues N" in whole and len(whole) > len(usual)
+    assert busfare("diff", "--help-all").returncode == 2  # it has none
+
+
 @pytest.mark.parametrize(
     ("words", "expected"),
-    [("busfare pro", ["project", "probe"]), ("busfare plan k", ["kv"]), ("busfare plan --h2", ["--h2d"])],
+    [("busfare pro", ["project", "probe"]), ("busfare plan k", ["kv"]), ("busfare plan --d2", ["--d2h"])],
 )
 def test_a_shell_completes_commands(words: str, expected: list[str]) -> None:
     source = busfare("completion", "bash").stdout
@@ -80,7 +102,8 @@ def test_the_man_page_holds_every_command_and_option() -> None:
     for name in COMMANDS:
         assert f'.SS "busfare {name}'.replace("-", "\\-") in text
     # Commands and their groups, and the page's own line on help.
-    assert text.count("\\-\\-help") == text.count(".SS ") + 1 == text.count("\\-h, \\-\\-help") + 1
+    helps = text.count("\\-\\-help") - text.count("\\-\\-help\\-all")
+    assert helps == text.count(".SS ") + 1 == text.count("\\-h, \\-\\-help") + 1
     assert ".B \\-\\-bytes\\-per\\-token SIZE" in text
     # No line begins a macro but those that are meant.
     macros = {line.split()[0] for line in text.splitlines() if line.startswith((".", "'"))}

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import email
+import email.policy
 import os
 import shutil
 import subprocess
 import sys
 import sysconfig
+import tomllib
 import venv
 import zipfile
 from pathlib import Path
@@ -76,6 +79,27 @@ def test_the_wheels_of_tree_and_source_distribution_hold_the_same(wheel: Path, t
         ["git", "ls-files", "src"], cwd=ROOT, capture_output=True, text=True, check=False
     ).stdout.split()
     assert {name.removeprefix("src/") for name in tracked} <= python
+
+
+def test_the_metadata_is_what_an_index_takes(wheel: Path) -> None:
+    archive = zipfile.ZipFile(wheel)
+    (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+    metadata = email.message_from_bytes(archive.read(name), policy=email.policy.default)
+    assert tuple(map(int, metadata["Metadata-Version"].split("."))) >= (2, 4)
+    # A licence by its expression, and none among the classifiers.
+    assert metadata["License-Expression"] == "Apache-2.0" and metadata["License-File"] == "LICENSE"
+    assert (
+        f"{Path(name).parent}/licenses/LICENSE" in archive.namelist()
+        and "busfare/py.typed" in archive.namelist()
+    )
+    classifiers = metadata.get_all("Classifier")
+    assert not any(classifier.startswith("License ::") for classifier in classifiers)
+    pythons = {c.rpartition(" ")[2] for c in classifiers if "Python :: 3." in c}
+    built = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["cibuildwheel"]["build"]
+    assert {f"cp{python.replace('.', '')}-manylinux_*" for python in pythons} == {*built}
+    assert metadata["Requires-Python"] == f">={min(pythons, key=lambda python: int(python[2:]))}"
+    assert metadata["Description-Content-Type"] == "text/markdown" and len(metadata["Summary"]) < 512
+    assert metadata.get_content().lstrip().startswith("# busfare")
 
 
 COMMANDS = {

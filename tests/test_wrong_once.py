@@ -1,8 +1,9 @@
-"""Traces and questions that were answered wrongly once, asked through the command line."""
+"""Traces and questions that were answered wrongly once, arguments through the command line."""
 
 from __future__ import annotations
 
 import gzip
+import json
 import os
 import subprocess
 from collections.abc import Callable
@@ -13,6 +14,10 @@ import pytest
 
 from busfare.answers.limits import parse_limit
 from busfare.errors import InputError
+from busfare.show.blocks import omitted
+from busfare.show.words import worded
+from busfare.statements import statement
+from busfare.trace.omissions import Omission
 from tests.conftest import BUSFARE, Ask, Run
 from tests.trace.build_kineto import call, kernel, write_kineto
 from tests.trace.build_nsys import NsysExport
@@ -34,6 +39,10 @@ def share_of_kernels(report: Any) -> float:
     [
         (f"report {EXAMPLE} --unrecorded 0s", "is zero; leave it out"),
         (f"what-if {EXAMPLE} --pin --unrecorded 0s", "is zero; leave it out"),
+        (f"report {EXAMPLE} --unrecorded 1000s", "--unrecorded 1000s: longer than the recorded run (0."),
+        (f"what-if {EXAMPLE} --pin --unrecorded 1000s", "leave it out"),
+        (f"report {EXAMPLE} --pin", "did you mean `busfare what-if … --pin`?"),
+        (f"{EXAMPLE} --streams 3", "did you mean `busfare what-if … --streams`?"),
         (f"what-if {EXAMPLE} --kernel smooth", "--streams N"),
         (f"what-if {EXAMPLE} --link pcie:9", "no such generation; generations 1 to 6"),
         (f"what-if {EXAMPLE} --kernels fast", "bandwidth"),
@@ -54,6 +63,75 @@ def test_errors_name_what_is_wrong_and_the_fix(run_here: Run, arguments: str, me
     assert message in done.stderr
 
 
+@pytest.mark.parametrize("schema", ["report/1", "bench-methods/1", "project/1"])
+def test_an_answer_is_refused_with_the_commands_that_read_it(
+    run_here: Run, tmp_path: Path, schema: str
+) -> None:
+    answer = tmp_path / "old.json"
+    answer.write_text(json.dumps({"schema": f"busfare.{schema}", "trace": {}}))
+    done = run_here("report", str(answer))
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert "the --json of a busfare command, not a trace" in done.stderr
+    assert "`busfare report TRACE --baseline FILE`" in done.stderr and "--from FILE" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("node", "warned"),
+    [("mi300x", True), ("h200", True), ("a100", True), ("h100-probed", False), ("pcie:5", False)],
+)
+def test_a_node_with_another_gpu_than_the_trace_names_is_warned_of(
+    run_here: Run, node: str, warned: bool
+) -> None:
+    done = run_here("project", str(EXAMPLE), "--from", node, "--to", "l40s")
+    assert done.returncode == 0
+    assert ("the trace names the GPU H100" in done.stderr) is warned and bool(done.stderr) is warned
+
+
+def test_a_folder_that_a_page_needs_is_created_and_named(run_here: Run, tmp_path: Path) -> None:
+    for message in (f"busfare: created the folder {tmp_path}/new/pages\n", ""):
+        done = run_here("report", str(EXAMPLE), "--html", str(tmp_path / "new" / "pages" / "report.html"))
+        assert (done.returncode, done.stderr) == (0, message)
+    assert (tmp_path / "new" / "pages" / "report.html").stat().st_size > 10_000
+
+
+def test_a_truncated_trace_and_a_foreign_pair_say_so_first(
+    run_here: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    whole = gzip.decompress(EXAMPLE.read_bytes())
+    cut = tmp_path / "cut.json"
+    cut.write_bytes(whole[: len(whole) // 2])
+    done = run_here("report", str(cut))
+    assert done.returncode == 0
+    assert "truncated" in done.stdout.splitlines()[2] and "Incomplete" in done.stdout.splitlines()[2]
+    pair = run_here("diff", str(EXAMPLE), str(EXAMPLES / "train-images-h100.json.gz")).stdout.splitlines()
+    assert pair[1].startswith("These may be two different programs")
+    alike = run_here("diff", str(EXAMPLE), str(EXAMPLE)).stdout
+    assert (
+        "different programs" not in alike and " ".join(alike.split()).count("recorded times of one run") == 1
+    )
+
+
+def test_overlapping_intervals_leave_the_order_of_schedules_open(run_here: Run) -> None:
+    arguments = "plan offload --layers 80 --bytes-per-layer 481MB --seconds-per-layer 1ms --node rtx-4090"
+    done = run_here(*arguments.split())
+    assert "uncertain which memory is the fastest" in " ".join(done.stdout.split())
+    assert "uncertain" not in run_here(*arguments.split(), "--resident", "80", "--budget", "60GB").stdout
+
+
+def test_a_plan_shows_the_figures_it_used_with_details(run_here: Run) -> None:
+    arguments = ["plan", "--h2d", "336MB", "--kernel", "12ms", "--node", "h100-sxm"]
+    usual, details = run_here(*arguments).stdout, run_here(*arguments, "--details").stdout
+    assert "Figures used" not in usual and "Add --details for: figures used." in usual
+    assert "Figures used" in details and "Assumptions:" in usual
+
+
+def test_omissions_in_bytes_show_a_size_and_no_count() -> None:
+    n = 68_348_787
+    (shown,) = omitted([worded(Omission("unrouted", n, statement("omission.unrouted", count=n)))])
+    assert shown.items[0].startswith("unrouted: 68.3 MB were copied over unknown paths")
+
+
 @pytest.mark.parametrize("percent", ["nan", "inf", "1e999", "+nan", "much"])
 def test_a_limit_that_nothing_can_pass_is_refused(percent: str) -> None:
     with pytest.raises(InputError, match="not a percentage"):
@@ -61,7 +139,7 @@ def test_a_limit_that_nothing_can_pass_is_refused(percent: str) -> None:
 
 
 def test_gains_of_a_run_slowed_by_its_recorder_name_their_run(run_here: Run) -> None:
-    done = run_here("report", str(EXAMPLE), "--unrecorded", "10s")
+    done = run_here("report", str(EXAMPLE), "--unrecorded", "1ms")
     assert "gains refer to" in " ".join(done.stdout.split())
 
 

@@ -35,18 +35,18 @@ CUTS, CHANGES = (0.3, 0.5, 0.7), (0.05, 0.1, 0.15, 0.2, 0.25, 0.3)
 PARTS = {"kernels": ("kernel", "graph"), "transfers": ("copy", "set"), "GPU idle": ()}
 
 
-def recordings(archive: str) -> list[tuple[str, busfare.Run]]:
+def recordings(archive: str) -> list[tuple[str, busfare.trace.Trace]]:
     """The programs of a machine with the most units of work, and their recordings."""
     runs = []
     for path in sorted(unpacked(archive).glob("*.bf")):
-        run = busfare.read(path)
+        run = busfare.read(path).trace
         if units := units_of(run):
             runs.append((min(len(unit.starts) for unit in units), path.name.partition("-before")[0], run))
     runs.sort(key=lambda row: (-row[0], row[1]))
     return [(program, run) for _, program, run in runs[:PAIRS]]
 
 
-def stretched(run: busfare.Run, part: str, factor: float) -> busfare.Run:
+def stretched(run: busfare.trace.Trace, part: str, factor: float) -> busfare.trace.Trace:
     """`run` with all its times moved so that the time of `part` takes `factor` times as long."""
     kinds = PARTS[part]
     some = run.operations.filter(pl.col("kind").is_in(kinds)) if kinds else run.operations
@@ -73,7 +73,7 @@ class Shown(NamedTuple):
     visible: float
 
 
-def shown(before: busfare.Run, after: busfare.Run) -> Shown:
+def shown(before: busfare.trace.Trace, after: busfare.trace.Trace) -> Shown:
     unit = busfare.diff(before, after).unit
     changes = {part.what: part.change_seconds for part in unit.parts}
     changes |= {"unit": unit.change_percent or 0.0} if unit.real else {}

@@ -8,26 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from busfare.api import (
-        BusfareError,
-        Node,
-        Recorder,
-        Run,
-        compare,
-        diff,
-        node,
-        plan,
-        plan_kv,
-        plan_offload,
-        project,
-        read,
-        record,
-        report,
-        what_if,
-    )
+    from busfare.api import *  # noqa: F403
 
 __version__ = "0.1.0"
-__all__ = [
+__all__ = [  # noqa: F405
     "BusfareError", "Node", "Recorder", "Run", "__version__", "compare", "diff", "node", "plan", "plan_kv", "plan_offload",
     "project", "read", "record", "report", "what_if",
 ]  # fmt: skip

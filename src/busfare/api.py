@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import cache, cached_property, partial
 from os import PathLike
 from pathlib import Path
@@ -78,8 +78,28 @@ __all__ = [
 ]  # fmt: skip
 
 
-class Run(Trace):
-    """A recorded run: tables of what happened, and what can be asked of it."""
+class Run:
+    """A recorded run: its tables, whose names and other words are strings, and what can be asked of it. `trace` has the same
+    tables with categorical columns, as readers and answers use them.
+    """
+
+    operations: pl.DataFrame
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+
+    def __getattr__(self, name: str) -> Any:
+        """A table or a fact of the trace; a table's words become strings when it is first asked for."""
+        if name.startswith("_") or name == "trace":
+            raise AttributeError(name)
+        value = getattr(self.trace, name)
+        if isinstance(value, pl.DataFrame):
+            words = [column for column, kind in value.schema.items() if kind in (pl.Categorical, pl.Enum)]
+            value = self.__dict__[name] = value.with_columns(pl.col(words).cast(pl.String))
+        return value
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *dir(self.trace)})
 
     @cached_property
     def copies(self) -> pl.DataFrame:
@@ -112,25 +132,24 @@ class Run(Trace):
         return f"<Run {self.path}: {self.format}, {counts}, {self.makespan_seconds:.6g} s>"
 
 
-Source = str | Path | Trace
+Source = str | Path | Run | Trace
 OF_SINGLE_RUN = "`{}` is of one run: give it with one trace"
 node = load_node
 
 
 def read(path: str | Path) -> Run:
     """The run that was recorded in the trace at `path`, whatever profiler wrote it."""
-    return _run(path, launches=True, activity=True)
+    return Run(_trace(path, launches=True, activity=True))
 
 
-def _run(source: Source, launches: bool = False, activity: bool = False) -> Run:
+def _trace(source: Source, launches: bool = False, activity: bool = False) -> Trace:
     if isinstance(source, Run):
-        return source
+        return source.trace
     if not isinstance(source, Trace):
         path = _path(source)
         with reading(path):
             source = read_file(path, launches, activity)
-    parts = {part.name: getattr(source, part.name) for part in fields(Trace)}
-    return Run(**parts | {"omissions": worded(source.omissions)})
+    return replace(source, omissions=worded(source.omissions))
 
 
 def _path(source: object) -> Path:
@@ -145,7 +164,7 @@ def _node(where: Where | None) -> Node | None:
 
 
 @overload
-def report(trace: Trace, **options: Any) -> Report: ...
+def report(trace: Run | Trace, **options: Any) -> Report: ...
 @overload
 def report(trace: str | Path | Sequence[str | Path], **options: Any) -> Report | JobReport: ...
 
@@ -161,7 +180,7 @@ def report(
     """
     question = questions.Report.of(**options)
     where = _node(question.recorded_on)
-    if not isinstance(trace, Trace):
+    if not isinstance(trace, (Run, Trace)):
         paths = [_path(path) for path in (trace if isinstance(trace, (list, tuple)) else [trace])]
         alone = None if question.of_job else only_trace(paths)
         if alone is None:
@@ -179,7 +198,7 @@ def report(
                 lambda page: job_document(of_job, together if page else None, figures),
             )
         trace = alone
-    run = part_of(_fingerprinted(_run(trace, activity=True), fingerprints), **question.part())
+    run = part_of(_fingerprinted(_trace(trace, activity=True), fingerprints), **question.part())
     result, replayed, findings = examine(run, where, question.unrecorded, question.repeated())
     if isinstance(fingerprints, (str, Path)):
         for finding in result.findings:
@@ -208,15 +227,15 @@ def what_if(trace: Source, *, fingerprints: Source | None = None, **changes: Any
     recorded_on, _, _ = map(
         _node, (question.recorded_on, question.node, question.link)
     )  # unknown names before anything is read
-    where = trace.path if isinstance(trace, Trace) else _path(trace)
-    alone = trace if isinstance(trace, Trace) else only_trace([where])
+    where = trace.path if isinstance(trace, (Run, Trace)) else _path(trace)
+    alone = trace if isinstance(trace, (Run, Trace)) else only_trace([where])
     of_job = question.of_job or alone is None
-    sources = [alone] if isinstance(alone, Trace) or (alone and not of_job) else trace_paths(where)
+    sources = [alone] if isinstance(alone, (Run, Trace)) or (alone and not of_job) else trace_paths(where)
     left_out = Omissions()
     launches = of_job or question.node is not None
     runs, some = _runs_that_fit(sources, launches, question.rank, recorded_on, left_out)
     if not of_job and is_job(runs[0]):
-        of_job, runs = True, [_run(source, launches=True) for source in sources]
+        of_job, runs = True, [_trace(source, launches=True) for source in sources]
     if fingerprints is not None:
         if of_job:
             raise InputError(OF_SINGLE_RUN.format("fingerprints"))
@@ -249,18 +268,18 @@ def what_if(trace: Source, *, fingerprints: Source | None = None, **changes: Any
     return made
 
 
-def _fingerprinted(run: Run, again: Source | None) -> Run:
+def _fingerprinted(run: Trace, again: Source | None) -> Trace:
     """`run` with what another recording of it says of the bytes of copies, where that is given."""
-    return run if again is None else _run(with_fingerprints_of(run, _run(again)))
+    return run if again is None else _trace(with_fingerprints_of(run, _trace(again)))
 
 
 def _runs_that_fit(
     sources: Sequence[Source], launches: bool, named: Sequence[int], node: Node | None, left_out: Omissions
-) -> tuple[list[Run], Deciding | None]:
+) -> tuple[list[Trace], Deciding | None]:
     """The runs of all readable `sources`; of a job that does not fit into memory, only the decisive ranks and those `named`.
     The others are in `left_out`.
     """
-    read_run = partial(_run, launches=launches)
+    read_run = partial(_trace, launches=launches)
     paths = [source for source in sources if isinstance(source, Path)]
     if len(paths) < len(sources):
         return [read_run(source) for source in sources], None
@@ -289,7 +308,7 @@ def project(
     question = questions.Project.of(to=to, **options)
     targets = [*map(load_node, question.to)]
     targets = [target for n, target in enumerate(targets) if target not in targets[:n]]
-    run = part_of(_with_counters(_run(trace, launches=True), counters), **question.part())
+    run = part_of(_with_counters(_trace(trace, launches=True), counters), **question.part())
     here = where_recorded(run, _node(question.recorded_on), "`recorded_on`")
     rebuilt, rules = timeline(run, here), (question.kernels, question.host)
     every = [project_trace(run, here, target, question.model, *rules, rebuilt) for target in targets]
@@ -297,7 +316,7 @@ def project(
     return answer(Projection, result, lambda _: predictions.projection_document(result, str(run.path)))
 
 
-def _with_counters(run: Run, path: str | Path | None) -> Run:
+def _with_counters(run: Trace, path: str | Path | None) -> Trace:
     """`run` with the bytes of its kernels by what `ncu` printed (`path`), where that is given."""
     return run if path is None else replace(run, counters=counted_kernels(Path(path), run))
 
@@ -305,12 +324,12 @@ def _with_counters(run: Run, path: str | Path | None) -> Run:
 def compare(
     predicted: Source, actual: Source, *, counters: str | Path | None = None, **options: Any
 ) -> Comparison:
-    """How far predictions from one run are from another of the same program, recorded on the node predicted for (`to`).
+    """The errors of predictions from one run against another of the same program, recorded on the predicted node (`to`).
 
     Options of `questions.Compare`; `counters` is what Nsight Compute counted of the first.
     """
     question = questions.Compare.of(**options)
-    first, second = _with_counters(_run(predicted, launches=True), counters), _run(actual, launches=True)
+    first, second = _with_counters(_trace(predicted, launches=True), counters), _trace(actual, launches=True)
     first, second = (part_of(run, **question.part()) for run in (first, second))
     here = where_recorded(first, _node(question.recorded_on), "`recorded_on`")
     there = where_recorded(second, _node(question.to), "`to`")
@@ -324,7 +343,7 @@ def diff(before: Source, after: Source, **options: Any) -> Diff:
     Options of `questions.Part`, for each of them.
     """
     part = questions.Part.of(**options).part()
-    runs = part_of(_run(before), **part), part_of(_run(after), **part)
+    runs = part_of(_trace(before), **part), part_of(_trace(after), **part)
     result = diff_traces(*runs, (summarise(runs[0]), summarise(runs[1])))
     return answer(Diff, result, lambda _: diff_document(result))
 

@@ -40,6 +40,11 @@ def print_json(result: object) -> None:
     sys.stdout.write(text + "\n")
 
 
+def warn(text: str) -> None:
+    """A line on standard error about an input that is probably not what the user meant."""
+    print(f"busfare: {printable(text)}", file=sys.stderr)
+
+
 def note(text: str) -> None:
     """What is done, on standard error where that is a terminal: a script hears of what is wrong alone."""
     if sys.stderr.isatty():

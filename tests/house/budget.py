@@ -13,15 +13,20 @@ from pkgutil import walk_packages
 from statistics import median
 from typing import Any, get_args
 
+import click
 import msgspec
 from msgspec.structs import fields
 
 import busfare
 from busfare.cli import app
-from busfare.cli.about import options_of
+from busfare.cli.about import every_command
 
 ROOT = Path(__file__).parents[2]
 CEILINGS = Path(__file__).with_name("budget.toml")
+#: Options that mean the same in every command that takes them.
+SHARED_OPTIONS = {
+    "--json", "--html", "--wide", "--help", "--help-all", "--version", "--window", "--range", "--iteration",
+}  # fmt: skip
 
 
 def tracked(*patterns: str) -> list[Path]:
@@ -35,6 +40,17 @@ def tracked(*patterns: str) -> list[Path]:
 def lines(paths: list[Path]) -> int:
     """Physical lines."""
     return sum(path.read_bytes().count(b"\n") for path in paths)
+
+
+def options_of(app: click.Group) -> set[tuple[str, str]]:
+    """Each option by its command; those that commands share once, without one."""
+    counted = set()
+    for context in every_command(app):
+        for param in context.command.get_params(context):
+            if isinstance(param, click.Option) and not param.hidden:
+                name = max(param.opts, key=len)
+                counted.add(("" if name in SHARED_OPTIONS else context.command_path, name))
+    return counted
 
 
 def json_keys() -> int:

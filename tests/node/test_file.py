@@ -291,6 +291,8 @@ def test_every_alias_of_the_catalogue_names_a_node_and_none_hides_a_name() -> No
         ("mi356x", "mi355x"),
         ("rtx-4081", "rtx-4080"),
         ("h1000", "h100-sxm"),
+        ("b200-sxm", "dgx-b200"),
+        ("b200-192gb", "dgx-b200"),
         ("mi100x", "mi100"),
         ("h100-smx", "h100-sxm"),
     ],

@@ -63,7 +63,7 @@ OMISSIONS: dict[str, set[str]] = {
     "nsys/nsys-ai-2xh100-after.sqlite": {"waits-without-records", "cut-window"},
     "nsys/nsys-ai-2xh100-before.sqlite": {"waits-without-records", "cut-window"},
     **{
-        f"nsys/{name}.sqlite": {"profiler-said"}
+        f"nsys/{name}.sqlite": {"profiler-warning"}
         for name in ("balinski-2xrtx3090", "fuser-h200", "pipit-cloverleaf-a100", "unified-memory-t4")
     },
     "nvprof/qcu-p100.nvvp": {"links-unlike", "unnamed-calls", "two-clocks"},

@@ -195,7 +195,7 @@ def test_a_plane_that_is_cut_or_damaged_is_left_out(tmp_path: Path) -> None:
     )
     trace = read(path)
     assert (trace.operations.height, trace.calls.height) == (4, 4)
-    assert omitted(trace) == {"damaged", "profiler-said"}
+    assert omitted(trace) == {"damaged", "profiler-warning"}
     path.write_bytes(space(metadata)[:20])
     with pytest.raises(InputError, match="unreadable profile"):
         read(path)

@@ -13,8 +13,9 @@ from busfare.advise.by_replay import CANDIDATES, priced_by_replay
 from busfare.advise.finding import Finding, call_sites, language_of
 from busfare.advise.rules import COPY, DIRECTIONS, TO_OR_FROM_HOST, WORTH_SAYING, mostly_copies, rules_for
 from busfare.errors import InputError
-from busfare.nodes import Node, load_node
+from busfare.nodes import Gpu, Node, load_node
 from busfare.nodes.gpus import Recorded, completed, gpu_of_device_name, node_of_gpu
+from busfare.printable import warn
 from busfare.statements import Statement
 from busfare.timeline import Timeline, timeline
 from busfare.trace import Trace
@@ -136,9 +137,19 @@ def guess_node(trace: Trace) -> Node | None:
     return None
 
 
+def _is_another(recorded: Gpu, named: Gpu) -> bool:
+    """Whether two GPUs differ in what is known of both: generation, multiprocessors, or the size of the memory."""
+    figures = [(gpu.compute_capability, gpu.multiprocessors) for gpu in (recorded, named)]
+    small, large = sorted(gpu.memory_bytes or 0 for gpu in (recorded, named))
+    return any(a != b for a, b in zip(*figures, strict=True) if a and b) or large > 1.25 * small > 0
+
+
 def where_recorded(trace: Trace, named: Node | None, option: str) -> Node:
     """The node `named`, or the one whose GPU the trace names. Raises InputError with `option` where there is none."""
-    node = named or guess_node(trace)
+    guessed = guess_node(trace)
+    node = named or guessed
+    if named and guessed and _is_another(gpu := guessed.gpu(0), named.gpu(0)):
+        warn(f"{trace.path}: the trace names the GPU {gpu.title}, not that of {named.name}; check the node")
     if node is None:
         raise InputError(
             f"{trace.path}: the trace does not name a GPU that busfare knows; name its node with {option} NODE"

@@ -107,7 +107,7 @@ class PlanKvResult(Struct, tag_field="schema", tag="busfare.plan-kv/1", kw_only=
 
 def answer_kv(question: questions.KvCache) -> PlanKvResult:
     """Raises InputError where the node or the model is not known, or blocks cannot be cut so."""
-    machine = machine_named(question.node)
+    machine = machine_named(question.node, question.link)
     model = read_model(question.model) if question.model else None
     per_token: float = question.bytes_per_token or 0
     if question.bytes_per_token is None and model:

@@ -104,7 +104,7 @@ class PlanOffloadResult(OffloadRow, tag_field="schema", tag="busfare.plan-offloa
 
 def answer_offload(options: questions.Offload) -> PlanOffloadResult:
     """Raises InputError for what cannot be used, and where nothing fits."""
-    machine = machine_named(options.node)
+    machine = machine_named(options.node, options.link)
     if not options.from_trace:
         network = network_of(options, machine.node) if options.model else None
         return _Planned(question_of(options, network=network), machine).result()

@@ -96,9 +96,9 @@ def answer_plan(question: questions.Plan) -> PlanResult:
     Raises InputError for what cannot be used, and for a kernel whose time cannot be known.
     """
     problems, where, recorded = _question(question)
-    machine = machine_named(where)
+    machine = machine_named(where, question.link)
     to = [load_node(node) for n, node in enumerate(question.to) if node not in question.to[:n]]
-    if recorded:
+    if recorded and not question.link:
         machine = as_recorded(machine, recorded)
     answers = plans(problems, machine)
     first = answers[0]
@@ -133,13 +133,13 @@ def answer_plan(question: questions.Plan) -> PlanResult:
     return result
 
 
-def machine_named(where: questions.Where | None) -> Machine:
-    """The machine of a node. Raises InputError where none is named, or it is not known."""
+def machine_named(where: questions.Where | None, link: str | None = None) -> Machine:
+    """The machine of a node, its GPUs on another `link`. Raises InputError where none is named, or it is not known."""
     if not where:
         raise InputError(
             "`node`: the machine is missing; name one, as in `node` h100-sxm (see `busfare nodes`)"
         )
-    return machine_of(load_node(where))
+    return machine_of(load_node(where, link))
 
 
 def _question(question: questions.Plan) -> tuple[Sequence[Problem], questions.Where | None, Recorded | None]:

@@ -115,7 +115,7 @@ def answer_price(question: questions.Price) -> Prices | CopiesAtOnce | KernelPri
     """
     if question.node is None:
         raise InputError("price: give `node`, the machine to price for")
-    node = load_node(question.node)
+    node = load_node(question.node, question.link)
     if question.collective:
         return _collective(node, question.collective, question)
     if question.kernel:

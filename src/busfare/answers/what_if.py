@@ -100,7 +100,12 @@ class WhatIf(Outcome, tag_field="schema", tag="busfare.what-if/1", kw_only=True)
 
 
 def without_recorder(run: Timeline, unrecorded_seconds: float) -> tuple[Timeline, RecordingCost]:
-    """`run` as it is when it takes `unrecorded_seconds`, and what recording cost it."""
+    """`run` as it is when it takes `unrecorded_seconds`, and what recording cost it. Raises InputError beyond its length."""
+    if unrecorded_seconds > run.recorded_ns * NS:
+        raise InputError(
+            f"{run.trace.path}: `unrecorded` {unrecorded_seconds:g}s: longer than the recorded run "
+            f"({run.recorded_ns * NS:.6g} s); give the time of what is recorded, or leave it out"
+        )
     bare = unrecorded([run], round(unrecorded_seconds / NS))
     return bare.timelines[0], _cost(unrecorded_seconds, bare)
 

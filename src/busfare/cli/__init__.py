@@ -15,7 +15,7 @@ import click
 
 from busfare import __version__
 from busfare.errors import BusfareError
-from busfare.printable import printable
+from busfare.printable import warn
 
 __all__ = ["app", "main"]
 
@@ -166,12 +166,23 @@ def replacement(error: click.UsageError) -> str | None:
     named = f"{path} {name}".strip()
     negated = "leave it out" if named.replace(" --no-", " --") in REMOVED else None
     instead = REMOVED.get(named, negated)
-    return f"{named} was removed; {instead}" if instead else None
+    if instead:
+        return f"{named} was removed; {instead}"
+    return _of_another_command(path.strip(), name or "") if isinstance(error, click.NoSuchOption) else None
+
+
+def _of_another_command(path: str, option: str) -> str | None:
+    """The first command that takes an option that the command of this `path` does not; None where none does."""
+    for name in COMMANDS if path in COMMANDS else ():
+        command = app.get_command(click.Context(app), name)
+        if command and any(option in param.opts for param in command.params):
+            return f"{path} has no option {option}; did you mean `busfare {name} … {option}`?"
+    return None
 
 
 def _failed(message: str, status: int) -> int:
     with suppress(OSError):  # then nobody is to know
-        print(f"busfare: {printable(' '.join(message.split()))}", file=sys.stderr)
+        warn(" ".join(message.split()))
     return status
 
 

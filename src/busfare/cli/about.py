@@ -10,11 +10,7 @@ from click.shell_completion import get_completion_class
 from busfare import __version__
 from busfare.cli.options import Command, as_json, option
 
-__all__ = ["completion", "doctor", "every_command", "help_", "options_of", "usage"]
-
-#: Options that mean the same in every command that takes them.
-SHARED_OPTIONS = {"--json", "--html", "--wide", "--help", "--version", "--window", "--range", "--iteration"}
-
+__all__ = ["completion", "doctor", "every_command", "help_", "usage"]
 
 #: Where shells look for what completes a command.
 SHELLS = {
@@ -41,7 +37,6 @@ help_ = Command(
     "about.print_help",
     click.Argument(["command"], nargs=-1, help="The command, for example `plan kv`."),
     option("--man", "Print all commands as one man page: busfare help --man > busfare.1.", is_flag=True),
-    option("--count", "Print the number of options; shared options count once.", is_flag=True),
 )
 
 
@@ -51,10 +46,10 @@ def print_completion(shell: str) -> None:
     click.echo(made(_app(), {}, "busfare", "_BUSFARE_COMPLETE").source())
 
 
-def print_help(command: tuple[str, ...], man: bool, count: bool) -> None:
+def print_help(command: tuple[str, ...], man: bool) -> None:
     app = _app()
-    if man or count:
-        click.echo(man_page(app) if man else len(options_of(app)))
+    if man:
+        click.echo(man_page(app))
         return
     shown: click.Command = app
     context = app.make_context("busfare", [], resilient_parsing=True)
@@ -71,17 +66,6 @@ def _app() -> click.Group:
     app = click.get_current_context().find_root().command
     assert isinstance(app, click.Group)
     return app
-
-
-def options_of(app: click.Group) -> set[tuple[str, str]]:
-    """Each option by its command; those that commands share once, without one."""
-    counted = set()
-    for context in every_command(app):
-        for param in context.command.get_params(context):
-            if isinstance(param, click.Option) and not param.hidden:
-                name = max(param.opts, key=len)
-                counted.add(("" if name in SHARED_OPTIONS else context.command_path, name))
-    return counted
 
 
 def man_page(app: click.Group) -> str:

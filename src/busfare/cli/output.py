@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from busfare.errors import InputError
 from busfare.files import check_place, write_file
-from busfare.printable import note, print_json
+from busfare.printable import note, print_json, warn
 from busfare.show.document import Document
 from busfare.show.page import page
 from busfare.show.terminal import show
@@ -24,6 +24,8 @@ def answer(result: Of, document: Callable[[Of], Document], json: bool, html: Pat
     worded(result)
     shown = document(result) if html or not json else None
     if html and shown:
+        if not html.parent.exists():
+            warn(f"created the folder {html.parent}")
         write_file(html, page(shown))
     if json:
         print_json(result)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from busfare.cli.output import answer
 from busfare.errors import InputError
 from busfare.files import write_file
 from busfare.jobs.chakra import export_chakra
-from busfare.printable import note
+from busfare.printable import note, warn
 from busfare.questions import Part
 from busfare.show.demo import run_demo
 from busfare.show.notebook import Answer
@@ -68,7 +67,7 @@ def export(trace: Path, to: str, output: Path, **given: Any) -> None:
         if part:
             raise InputError(f"`{next(iter(part))}`: chakra takes whole traces; leave it out")
         for left_out in export_chakra(trace, output):
-            print(f"busfare: {left_out.count} {text(left_out.what)}", file=sys.stderr)
+            warn(f"{left_out.count} {text(left_out.what)}")
     else:
         check_export(to, output)
         with reading(trace):

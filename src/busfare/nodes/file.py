@@ -50,6 +50,8 @@ ALIASES = {
     "frontier": "mi250x",
 }
 _AMD = re.compile(r"mi\d|rx|vega|radeon|instinct|amd|gfx")
+#: The word of a GPU's name that no other model has: b200, 4090, mi300x; not 80gb or rtx.
+_MODEL = re.compile(r"(?!\d+gb$)[a-z]*\d{2,}[a-z]*")
 #: The tables of a node file, by the fields of a node.
 _TABLES = {
     "components": "component",
@@ -79,12 +81,17 @@ class _File(msgspec.Struct, forbid_unknown_fields=True, rename=_TABLES):
     sources: dict[Tag, Source] = msgspec.field(default_factory=dict)
 
 
-def load_node(text: object) -> Node:
+def load_node(text: object, link: str | None = None) -> Node:
     """The node that `text` is, or names: a name of the catalogue or alias, a link in short (`pcie:4x16`), a TOML file, or a
-    GPU (`rtx-3060-laptop`).
+    GPU (`rtx-3060-laptop`); its GPUs on another `link` in short.
 
     Raises InputError with the nearest names, or with the file, line, key and fix.
     """
+    if link is not None:
+        slot = link_in_short(link.strip())
+        if slot is None:
+            raise InputError(f"`link` {link[:80]!r}: not a link; write {FORMS}")
+        return gpus.on_link(load_node(text), slot)
     if isinstance(text, Node):  # as Python may give it where the command line gives words
         return text
     if not isinstance(text, str):
@@ -93,8 +100,8 @@ def load_node(text: object) -> Node:
     name = ALIASES.get(name, name)
     if name in gpus.catalogue_names():
         return _of_catalogue(name)
-    if (link := link_in_short(text.strip())) is not None:
-        return gpus.bare_node(link)
+    if (bare := link_in_short(text.strip())) is not None:
+        return gpus.bare_node(bare)
     if text.endswith(".toml") or "/" in text:
         return decode(read_text(text, "node file", MOST_BYTES), text)
     if (gpu := gpus.gpu_of_device_name(text)) is not None:
@@ -124,9 +131,12 @@ def _of_catalogue(name: str) -> Node:
 
 
 def _suggestions(name: str, most: int = 3) -> list[str]:
-    """The names that are nearest to an unknown one, those of the same maker first; empty where none is near."""
+    """The names that are nearest to an unknown one, of its model (`b200`) and maker first; empty where none is near."""
     names = ALIASES | {listed: listed for listed in (*gpus.catalogue_names(), *gpus.gpu_names())}
-    near = difflib.get_close_matches(name, names, 3 * most, 0.6)
+    models = {word for word in name.split("-") if _MODEL.fullmatch(word)}
+    of_model = [candidate for candidate in names if models & {*candidate.split("-")}]
+    near = difflib.get_close_matches(name, of_model, 2 * most, 0.0)
+    near += difflib.get_close_matches(name, names, 3 * most, 0.6)
     near.sort(key=lambda candidate: bool(_AMD.match(names[candidate])) != bool(_AMD.match(name)))
     return list(dict.fromkeys(names[candidate] for candidate in near))[:most]
 

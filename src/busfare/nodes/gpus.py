@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from statistics import fmean
@@ -37,6 +38,8 @@ _UNITS = {
     "mhz": ("clock_hz", 10**6),
     "l2_mib": ("l2_bytes", 1 << 20),
 }
+#: The source of a link in short.
+PROTOCOL = Source("data-sheet", "the protocol itself: line rate and packet sizes of the generation")
 #: What a driver leaves of the memory: a T4 with error correction shows 14.6 of its 16 GiB.
 _LEAST_MEMORY = 7 / 8
 
@@ -286,17 +289,48 @@ def _slice(match: re.Match[str], recorded: Recorded) -> Gpu | None:
     )
 
 
+def _in_short(link: Link) -> str:
+    """`pcie:4x16`."""
+    sizes = [getattr(link, key, None) for key in ("generation", "lanes", "links")]
+    return f"{link.__struct_config__.tag}:" + "x".join(str(size) for size in sizes if size is not None)
+
+
 def bare_node(link: Link) -> Node:
     """A host of which nothing is known, and a GPU on `link`: a link in short as a node."""
-    protocol = "the protocol itself: line rate and packet sizes of the generation"
-    kind = link.__struct_config__.tag
-    sizes = [getattr(link, key, None) for key in ("generation", "lanes", "links")]
     return Node(
-        name=f"{kind}:" + "x".join(str(size) for size in sizes if size is not None),
+        name=_in_short(link),
         title=f"one GPU on {link.label}",
         components=(Memory(name="memory0"), Cpu(name="cpu0"), GpuComponent(name="gpu0")),
         links=(MemoryLink(between=("memory0", "cpu0")), msgspec.structs.replace(link, source="protocol")),
-        sources={"protocol": Source("data-sheet", protocol)},
+        sources={"protocol": PROTOCOL},
+    )
+
+
+def on_link(node: Node, link: Link) -> Node:
+    """`node` with its GPUs in another slot: `link` in place of the last link between host and each GPU.
+
+    It has no measurements over the old links, of copies of the host or between GPUs: data sheets and typical figures take
+    their place. Raises InputError where a GPU has no link.
+    """
+    ordinals = range(len(node.gpus()))
+    if any(gpu.unified_memory for gpu in node.gpus()):
+        raise InputError(f"`link`: {node.name} has one memory for CPU and GPU, without a link; leave it out")
+    slots = {node.host_path(gpu).links[-1].between for gpu in ordinals}
+    moved = {slot: msgspec.structs.replace(link, between=slot, source="protocol") for slot in slots}
+    crossed = len(ordinals) > 1 and any(part.between in slots for part in node.peer_path(0, 1).links)
+    components = [
+        msgspec.structs.replace(c, at_once=None) if isinstance(c, Memory) else c for c in node.components
+    ]
+    return replace(
+        node,
+        name=f"{node.name} on {_in_short(link)}",
+        title=f"{node.title}; GPU on {link.label}",
+        components=tuple(components),
+        links=tuple(moved.get(old.between, old) for old in node.links),
+        curves=tuple(c for c in node.curves if c.direction in ("d2d", "d2d" if crossed else "p2p")),
+        contentions=(),
+        collectives=() if crossed else node.collectives,
+        sources=node.sources | {"protocol": PROTOCOL},
     )
 
 

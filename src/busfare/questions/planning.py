@@ -81,6 +81,7 @@ class Plan(Kernel, Part):
     """Strategies of a kernel, or of those of a `file`, or of a trace (`from_trace`) whose names match `kernel_name`."""
 
     node: Where | None = None
+    link: q.Text | None = None
     to: Nodes = ()
     file: q.File | None = None
     from_trace: q.File | None = None
@@ -110,6 +111,7 @@ class Offload(Part):
     """
 
     node: Where | None = None
+    link: q.Text | None = None
     model: q.Text | None = None
     layers: Annotated[int | None, q.whole(1, MOST_LAYERS)] = None
     bytes_per_layer: q.Sizes = ()
@@ -170,6 +172,7 @@ class KvCache(Question):
     """
 
     node: Where | None = None
+    link: q.Text | None = None
     model: q.Text | None = None
     type: q.Text = "fp16"
     bytes_per_token: Annotated[int | None, partial(q.parse_bytes, most=1 << 30)] = None
@@ -207,6 +210,7 @@ class Price(Question):
     """
 
     node: Where | None = None
+    link: q.Text | None = None
     bytes: q.Size | None = None
     direction: q.Text = "h2d"
     memory: q.Text | None = None

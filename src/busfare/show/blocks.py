@@ -130,7 +130,8 @@ def _without_findings(result: Report | JobReport) -> str:
     if "no-calls" in missing and not result.transfers.count and result.kernels.count:
         return "The trace has kernels but no calls: copies may be missing."
     if any(w.count for w in (result.kernels, result.communication, result.transfers, result.graph_work)):
-        return "No worthwhile change to transfers was found."
+        then = "`busfare project TRACE --to NODE` shows what another machine saves"
+        return f"No worthwhile change to transfers was found. Next: {then}."
     return "The trace has no kernels and no transfers: no advice is possible."
 
 
@@ -201,14 +202,14 @@ def sizes(rows: Sequence[Sized]) -> Table:
     )
 
 
-#: Options that fix an omission.
-FIXES = {"guessed-node": "; override with --from"}
+#: Options that fix an omission; omissions whose count is of bytes, which their sentences name.
+FIXES, OF_BYTES = {"guessed-node": "; override with --from"}, ("unrouted",)
 
 
 def omitted(omissions: Sequence[Omission], title: str = "Limits of this trace") -> list[Items]:
     """What was skipped, repaired or unknown; no block if the list is empty."""
     sentences = [
-        f"{o.id}{f' ({count(o.count)}×)' if o.count else ''}: {o.what}{FIXES.get(o.id, '')}"
+        f"{o.id}{f' ({count(o.count)}×)' if o.count and o.id not in OF_BYTES else ''}: {o.what}{FIXES.get(o.id, '')}"
         + (
             f" ({several(o.traces, 'trace')}{'; first shown' * (o.traces > 1)})"
             if isinstance(o, Left) and o.traces
@@ -293,11 +294,16 @@ def communication_blocks(
         return []
     recordings = sum(rank.recording_wait_seconds for rank in ranks)
     note = "Arrive: waiting for the last rank. Transfer: the time after that. Last: the rank that is last most often."
+    single = len({row.communicator for row in collectives}) == 1
     blocks: list[Block] = [
         table(
             collectives,
-            "Collectives and messages by communicator (recorded; sums over its ranks)",
-            {"communicator": "communicator", "kind": lambda row: (row.kind or "several").replace("_", "-")},
+            f"Collectives and messages {f'of communicator {collectives[0].communicator}' if single else 'by communicator'} "
+            "(recorded; sums over its ranks)",
+            {
+                **({} if single else {"communicator": "communicator"}),
+                "kind": lambda row: (row.kind or "several").replace("_", "-"),
+            },
             {
                 "ranks": lambda row: "?" if row.ranks is None else count(row.ranks),
                 "count": "count",

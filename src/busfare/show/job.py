@@ -307,11 +307,16 @@ def _links(result: JobReport) -> list[Block]:
     links = sorted(result.links, key=lambda link: -link.bytes)
     if not links:
         return []
+    single = len({link.node for link in links}) == 1
     return [
         table(
             links,
-            "Traffic over the links, all traces",
-            {"node": "node", "link": "link", "between": lambda link: " → ".join(link.between)},
+            f"Traffic over the links{f' of {links[0].node}' * single}, all traces",
+            {
+                **({} if single else {"node": "node"}),
+                "link": "link",
+                "between": lambda link: " → ".join(link.between),
+            },
             {
                 "copies": "copies",
                 "→": lambda link: _carried(link.forward),

@@ -90,6 +90,13 @@ def offload_words(result: PlanOffloadResult) -> list[str]:
         )
     else:
         words.append(_do(result, result.memory))
+    most = fastest.high_seconds or 0.0
+    unsure = {
+        r.memory: 0 for r in result.ranking if r.memory != fastest.memory and (r.low_seconds or most) < most
+    }
+    if unsure:
+        overlap = f"prediction intervals overlap that of {fastest.memory} ({', '.join(unsure)})"
+        words.append(f"It is uncertain which memory is the fastest: {overlap}.")
     if result.break_even_tokens is not None:
         words.append(
             f"From {result.break_even_tokens:.0f} tokens per pass on, streaming is faster than the CPU."

@@ -90,7 +90,7 @@ def _basis(basis: Sequence[Basis]) -> Table:
         return time(row.value) if row.unit == "s" else f"× {row.value:.3g}"
 
     texts: Cells[Basis] = {"parameter": "parameter", "value": value, "kind": "kind", "source": "source"}
-    return table(basis, "Figures used", texts, {})
+    return table(basis, "Figures used", texts, {}, face="details")
 
 
 def _answers(answers: Sequence[Answer], of: Cells[Answer], title: str, notes: Sequence[str] = ()) -> Table:

@@ -310,6 +310,14 @@ def diff_document(result: Diff) -> Document:
             blocks[place] = Text(line, face="terminal" if headline == line else "both")
             blocks.insert(0, Text(headline, "verdict", face="page"))
             break
+    if result.comparable == "programs":  # nothing else counts then: it stands first
+        first = Text(text(result.why[0]))
+        blocks = [
+            replace(first, style="warning"),
+            Text(facts, "dim"),
+            *(block for block in blocks if block != first),
+        ]
+        facts = ""
     paths = [result.before, result.after]
     return Document("busfare: what changed", "What changed", facts, blocks, paths=paths)
 

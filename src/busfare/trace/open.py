@@ -46,6 +46,9 @@ REFUSED = {
     "run.nvprof ./app`",
     rb"\AStart \(ns\),": "a table of `nsys stats`; give the .nsys-rep or .sqlite behind it",
     JSON
+    + rb'"schema": ?"busfare\.': "the --json of a busfare command, not a trace; give the trace. `busfare report TRACE "
+    "--baseline FILE` reads that of `report`, and `busfare bench METHOD --from FILE` a measurement",
+    JSON
     + rb'"writer":\s*"busfare export"': "a timeline that `busfare export` wrote for ui.perfetto.dev; give the "
     "original trace",
     JSON

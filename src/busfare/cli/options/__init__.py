@@ -20,6 +20,8 @@ from busfare.cli import REMOVED
 from busfare.errors import InputError
 from busfare.printable import DETAILS, WIDE
 
+#: The heading of options that only `--help-all` shows, which click's `meta` notes under this key.
+RARE = "Rarely used"
 #: While numpy is imported: no command needs threads of its linear algebra, which take long to start.
 BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 
@@ -39,11 +41,8 @@ class Output(_Path):
     folder = False
 
 
-class _Folder(Output):
-    folder = True
-
-
-PATH, OUTPUT, FOLDER = _Path(path_type=Path), Output(path_type=Path), _Folder(path_type=Path)
+PATH, OUTPUT, FOLDER = _Path(path_type=Path), Output(path_type=Path), Output(path_type=Path)
+FOLDER.folder = True
 
 
 def option(spec: str, help: str, **more: Any) -> click.Option:
@@ -56,37 +55,41 @@ def option(spec: str, help: str, **more: Any) -> click.Option:
     return click.Option([*names, last], help=help, **more)
 
 
+def _show_all(context: click.Context, _: click.Parameter, value: bool) -> None:
+    if value and not context.resilient_parsing:
+        context.meta[RARE] = True
+        click.echo(context.get_help())
+        context.exit()
+
+
 def argument(spec: str, help: str, **more: Any) -> click.Argument:
     """An argument by the name of its parameter and what its value is called, a path where no other `type` is given."""
     name, metavar = spec.split(" ", 1)
     return click.Argument([name], metavar=metavar, help=help, **{"type": PATH, **more})
 
 
+def _noted(spec: str, help: str, key: str) -> click.Option:
+    """An option for all commands that show something: `key` of click's `meta` says whether it was given."""
+
+    def note(context: click.Context, _: click.Parameter, value: bool) -> None:
+        context.meta[key] = value
+
+    return option(spec, help, is_flag=True, expose_value=False, callback=note)
+
+
 #: How the result is shown on standard output: as JSON, or as tables, `--wide` of any width.
 as_json = (
     option("--json", "Print one JSON object.", is_flag=True),
-    option(
-        "--wide",
-        "Do not truncate names in tables.",
-        is_flag=True,
-        expose_value=False,
-        callback=lambda context, _, value: context.meta.__setitem__(WIDE, value),
-    ),
+    _noted("--wide", "Do not truncate names in tables.", WIDE),
 )
-details = option(
-    "--details",
-    "Print everything that the page shows.",
-    is_flag=True,
-    expose_value=False,
-    callback=lambda context, _, value: context.meta.__setitem__(DETAILS, value),
-)
+details = _noted("--details", "Print everything that the page shows.", DETAILS)
 #: And as a page.
 SHOWN = (*as_json, option("--html FILE", "Write a page that opens offline.", type=OUTPUT))
 #: The part of a trace that is read.
 OF_PART = (
-    option("--window START..END", "Read only what begins in this time of the recording: 1.5s..2s."),
-    option("--range NAME", "Read only the ranges of this name (NVTX, profiler steps): all of them."),
-    option("--iteration N", "Read only the N-th unit of work; with --range, the N-th of these ranges."),
+    option("--window START..END", "Read only what begins in this time: 1.5s..2s."),
+    option("--range NAME", "Read only the ranges of this name (NVTX, steps)."),
+    option("--iteration N", "Read only the N-th unit of work, or N-th --range."),
 )
 
 
@@ -98,11 +101,45 @@ class Command(click.Command):
     """
 
     def __init__(
-        self, name: str, help: str, body: str, *params: click.Parameter | tuple[click.Parameter, ...], **more: Any
+        self, name: str, help: str, body: str, *params: click.Parameter | tuple[click.Parameter, ...] | str, **more: Any
     ) -> None:  # fmt: skip
-        every = [p for param in params for p in (param if isinstance(param, tuple) else (param,))]
+        """A text among the `params` is the heading, in the help, of the options behind it."""
+        every: list[click.Parameter] = []
+        title, self.titles = "", dict[str | None, str]()
+        for param in params:
+            if isinstance(param, str):
+                title = param
+            else:
+                some = param if isinstance(param, tuple) else (param,)
+                self.titles |= dict.fromkeys((p.name for p in some), title)
+                every += some
+        if RARE in params:
+            every.append(click.Option(
+                ["--help-all"], is_flag=True, is_eager=True, expose_value=False, callback=_show_all,
+                help="Show this message with the rarely used options.",
+            ))  # fmt: skip
         super().__init__(name, params=every, help=help, **more)
         self.body = body
+
+    def get_short_help_str(self, limit: int = 45) -> str:
+        """The first sentence of its help, whole: lists of commands wrap it."""
+        return super().get_short_help_str(limit=1000)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The options by their groups; help itself stands in the last."""
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for param in self.get_params(ctx):
+            if isinstance(param, click.Option) and (record := param.get_help_record(ctx)) is not None:
+                title = self.titles.get(param.name) or next(reversed(groups), "Options")
+                if title != RARE or ctx.meta.get(RARE):
+                    groups.setdefault(title, []).append(record)
+        names = (len(name) for rows in groups.values() for name, _ in rows)
+        width = max(
+            (length for length in names if length <= 24), default=0
+        )  # longer ones have a line of their own
+        for title, rows in groups.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), text) for name, text in rows], col_max=width)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if ctx.resilient_parsing:  # a shell asks how it goes on

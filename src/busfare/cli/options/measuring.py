@@ -12,16 +12,14 @@ probe = Command(
     "probe",
     "Measure this machine's GPUs and links, and write a node file.",
     "measuring.probe",
-    option("--output -o FILE", "Write the node file here.", type=OUTPUT),
-    option("--quick", "13 seconds per GPU instead of 40.", is_flag=True),
-    option(
-        "--only PART",
-        "Measure one part: copies, kernels (peak rates), or collectives (NCCL, among all GPUs).",
-    ),
+    option("--only PART", "One part: copies, kernels (peak rates) or collectives (NCCL)."),
     option("--collectives", "Also measure NCCL operations among all GPUs: 30 seconds.", is_flag=True),
+    option("--quick", "13 seconds per GPU instead of 40.", is_flag=True),
     option("--virtual NODE", "Simulate a node instead of measuring one."),
-    option("--raw FILE", "Write all raw samples here (.json, .json.gz).", type=OUTPUT),
     option("--from from_ FILE", "Refit the raw samples of an earlier run.", type=PATH),
+    "Output",
+    option("--output -o FILE", "Write the node file here.", type=OUTPUT),
+    option("--raw FILE", "Write all raw samples here (.json, .json.gz).", type=OUTPUT),
     SHOWN,
 )
 
@@ -31,24 +29,17 @@ record = Command(
     "On AMD's GPUs, rocprofv3 records it.",
     "programs.record",
     argument("command -- PROGRAM [ARGUMENTS]", "The program to run.", type=str, nargs=-1, required=True),
-    option(
-        "--output -o PATH",
-        "A directory; or one process's file, with %p process, %h host, %r rank.",
-        required=True,
-    ),
     option("--duration S", "Record for this many seconds; 0: to the end.", default="0"),
     option("--delay S", "Start after this many seconds.", default="0"),
     option("--capture", "whole, or profiler-calls (cudaProfilerStart to Stop).", default="whole"),
     option("--nvtx RANGE", "Record only inside the NVTX range with this name."),
-    option("--flush-every S", "Write at least this often.", default="1"),
-    option("--kinds KIND,…", "What to record; see docs/recorder.md."),
-    option(
-        "--calls",
-        "API calls to record: driver, both (the program's runtime and driver calls) or none.",
-        default="driver",
-    ),
+    option("--kinds KIND,…", "Kinds of events; see docs/recorder.md."),
+    option("--calls", "API calls: driver, both (runtime and driver) or none.", default="driver"),
     option("--fingerprint/--no-fingerprint", "Hash each copied buffer to find repeated copies."),
     option("--stacks/--no-stacks", "Record call stacks: the report then names source lines."),
+    "Output",
+    option("--output -o PATH", "A directory; or a file: %p process, %h host, %r rank.", required=True),
+    option("--flush-every S", "Write at least this often.", default="1"),
 )
 
 predicted_by = (
@@ -66,6 +57,7 @@ methods = Command(
     predicted_by,
     option("--largest N", "Ints of the longest vector, 1048576 to 268435456.", default="268435456"),
     played,
+    "Output",
     SHOWN,
 )
 strategies = Command(
@@ -80,6 +72,7 @@ strategies = Command(
     option("--levels N", "With --kernel: levels of the grid.", default="42"),
     option("--level-elements level N", "With --kernel: doubles per level.", default="1048576"),
     played,
+    "Output",
     SHOWN,
 )
 ft, mg = (
@@ -91,11 +84,12 @@ ft, mg = (
         option("--ranks N,…", "Numbers of ranks. Default: from the machine."),
         option("--modes MODE,…", "cpu, single, multiple, multiple-mps, funneled. Default: all."),
         option("--launch WORDS", "What starts ranks: srun, or 'mpirun --hostfile FILE'. Default: mpirun."),
-        option("--build DIR", "The folder with the programs of hybrid/.", type=PATH),
         option("--timeout S", "Time limit of a run in seconds. Default: 600.", type=float),
+        option("--build DIR", "The folder with the programs of hybrid/.", type=PATH),
         option("--from FILE", "Show the result of an earlier --json.", type=PATH),
         option("--node NODE", "Compute the limit from this node. Default: measure this GPU."),
         option("--runner DIR", "nas_bench of hybrid/; else $BUSFARE_NAS_RUNNER.", type=PATH),
+        "Output",
         SHOWN,
     )
     for name, help in (

@@ -91,7 +91,7 @@ def read(path: Path, launches: bool = False, activity: bool = False) -> Trace:
 
 
 def _no_trace(scanner: EventScanner, head: bytes) -> str:
-    """Why this is no trace of PyTorch's profiler; '' if it is one."""
+    """Why this is not a trace of PyTorch's profiler; '' if it is one."""
     if not scanner.saw_events:
         if scanner.error:
             return f"{scanner.error} at byte {scanner.error_position}"
@@ -131,7 +131,7 @@ def _devices(header: dict[str, bytes]) -> pl.DataFrame:
 
 
 def _host(header: dict[str, bytes]) -> dict[str, str]:
-    """`cuda`, `hostname` and `rank`, those that the file tells."""
+    """`cuda`, `hostname` and `rank`, as far as the file has them."""
     keys = {"cuda_driver_version": "cuda", "hostname": "hostname"}
     values = {new: _decoded(header.get(old), str | int) for old, new in keys.items()}
     job = _decoded(header.get("distributedInfo"), dict[str, Any])

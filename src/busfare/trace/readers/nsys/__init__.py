@@ -89,8 +89,8 @@ def _note_diagnostics(tables: TableSource, omissions: Omissions) -> None:
     by_text = frame.filter(lost | (grave > 0)).group_by("text", maintain_order=True)
     warnings = by_text.agg(pl.len(), rank=rank.max()).sort("rank", descending=True, maintain_order=True)
     for text, count in warnings.select("text", "len").head(MOST_WARNINGS).iter_rows():
-        omissions.add("profiler-said", count, text=" ".join(text[:200].split()))
-    omissions.count("profiler-said/more", int(warnings["len"].slice(MOST_WARNINGS).sum()))
+        omissions.add("profiler-warning", count, text=" ".join(text[:200].split()))
+    omissions.count("profiler-warning/more", int(warnings["len"].slice(MOST_WARNINGS).sum()))
 
 
 #: No GPU of CUDA's has less memory; a smaller number counts MiB.
@@ -296,7 +296,7 @@ SENTENCES = {
     "mpi-without-partners": "MPI calls without communicators, partners and bytes, as recorded by older versions of Nsight "
     "Systems: shown, but not matched across ranks; record with a newer version or with `busfare record`",
     "mpi-without-process": "MPI calls without a process: skipped",
-    "profiler-said/more": "more profiler warnings; see DIAGNOSTIC_EVENT in the file",
+    "profiler-warning/more": "more profiler warnings; see DIAGNOSTIC_EVENT in the file",
     "unknown-communicators": "MPI calls on communicators that the export does not describe: shown, but not matched across "
     "ranks (record with NSYS_MPI_STORE_TEAMS_PER_RANK=1)",
     "unknown-nvtx": "table {table} is newer than this version of busfare: its NVTX ranges are not read",

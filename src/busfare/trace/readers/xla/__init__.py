@@ -62,7 +62,7 @@ def read(source: Source) -> Trace:
             planes += 1
             _take(value, rows, about)
         elif field in (ERRORS, WARNINGS):
-            omissions.add("profiler-said", 1, text=value[:200])
+            omissions.add("profiler-warning", 1, text=value[:200])
         elif field == HOSTNAMES:
             hosts.append(value)
     if not planes:
