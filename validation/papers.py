@@ -177,8 +177,8 @@ def _a19_equations() -> Iterator[Line]:
 def _f12() -> Iterator[Line]:
     for (name, memory), rates in F12.items():
         for direction, published in zip(FLOWS, rates, strict=True):
-            gap = _measured_gap(load_node(name), direction, memory)
-            yield f"{name} {memory} {direction}", 1e-9 / gap, published, "GB/s", 0.1
+            rate = 1e-9 / _measured_gap(load_node(name), direction, memory)
+            yield f"{name} {memory} {direction}", rate, published, "GB/s", 0.1
 
 
 def _large_copies() -> Iterator[Line]:

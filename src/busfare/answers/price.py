@@ -129,7 +129,7 @@ def answer_price(question: questions.Price) -> Prices | CopiesAtOnce | KernelPri
     if latency_from and of_node(latency_from).measured(question.direction, memory) is None:
         raise InputError(
             f"`latency_from` {latency_from.name}: nobody measured L+o of {question.direction} copies there; give a probed "
-            "node, or one whose file has it (h100-probed, gtx-titan)"
+            "node, such as h100-probed, or leave it out"
         )
     rows = cost.price(node, question.direction, memory, question.bytes, latency_from)
     if not rows:
