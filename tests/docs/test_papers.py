@@ -1,0 +1,147 @@
+"""docs/papers.md: every command of its tables runs and prints the figures of its row; what is not run says why."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tarfile
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Run, run
+from tests.docs.examples import ROOT
+
+PAGE = (ROOT / "docs" / "papers.md").read_text("utf-8")
+KINDS = {"predicted", "measured", "played", "recorded", "input", "text"}
+MARKS = {"minutes", "GPU", "MPI", "shared data"}
+#: What each paper numbers: the last of its equations, figures and tables.
+NUMBERED = {
+    "W14": {"eq": 6, "fig": 10, "table": 3},
+    "A19": {"eq": 10, "fig": 11, "table": 4},
+    "F12": {},
+    "S16": {"fig": 7},
+    "U11": {"fig": 12, "table": 1},
+}
+ROMAN = {"I": 1, "II": 2, "III": 3, "IV": 4}
+LOG = "# CUDA_PROFILE_LOG_VERSION 2.0\n# CUDA_DEVICE 0 GeForce 8600M GT\nmethod,gputime,cputime,occupancy\n"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of the tables; `mark`: what its command needs beyond a checkout, or None; no command: `reason` says why."""
+
+    paper: str
+    number: str
+    code: str
+    command: str
+    mark: str | None
+    reason: str
+    figures: tuple[str, ...]
+    kind: str
+
+
+def table_rows() -> list[Row]:
+    rows, paper = [], ""
+    for line in PAGE.splitlines():
+        paper = line[3:6] if line.startswith("## ") else paper
+        cells = [cell.strip() for cell in line.split("|")[1:-1]]
+        if len(cells) != 7 or cells[0] in ("no.", "---"):
+            continue
+        number, _, code, command, _, ours, kind = cells
+        parts = re.fullmatch(r"`((?:busfare|python|hybrid/).*)`(?: \((.+)\))?|not reproduced: (.+)", command)
+        assert parts, line
+        figures = tuple(re.findall(r"`([^`]+)`", ours))
+        rows.append(Row(paper, number, code, parts[1] or "", parts[2], parts[3] or "", figures, kind))
+    return rows
+
+
+ROWS = table_rows()
+QUICK = sorted((row for row in ROWS if row.command and not row.mark), key=lambda row: row.command)
+COMMANDS = {command: list(rows) for command, rows in groupby(QUICK, lambda row: row.command)}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Example traces, unpacked results and a log of the old profiler, by the names in the tables."""
+    made = tmp_path_factory.mktemp("papers")
+    for trace in (ROOT / "src" / "busfare" / "examples").glob("*.gz"):
+        shutil.copy(trace, made)
+    for name in ("bench", "hybrid"):
+        with tarfile.open(ROOT / "results" / f"{name}.tar.xz") as archive:
+            archive.extractall(made, filter="data")
+    (made / "cuda_profile_0.log").write_text(LOG, "utf-8")
+    return made
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_prints_the_figures_of_its_rows(
+    command: str, folder: Path, run_here: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("BUSFARE_NAS_RUNNER", str(ROOT / "hybrid" / "run" / "nas_bench"))
+    program, *arguments = shlex.split(command)
+    if program == "python":
+        script = [sys.executable, str(ROOT / arguments[0])]
+        done = subprocess.run(script, capture_output=True, text=True, cwd=ROOT, check=False)
+    else:  # `bench ft` and `bench mg` become their runner
+        done = (run if arguments[1] in ("ft", "mg") else run_here)(*arguments)
+    assert done.returncode == (2 if arguments[-1].endswith(".log") else 0), done.stderr
+    printed = " ".join((done.stdout + done.stderr).split())
+    claimed = [(row.number, figure) for row in COMMANDS[command] for figure in row.figures]
+    assert claimed, "a row claims no figure"
+    assert [claim for claim in claimed if claim[1] not in printed] == [], printed
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if row.mark], ids=lambda row: row.command)
+def test_what_a_marked_command_needs_is_there(row: Row, run_here: Run) -> None:
+    assert row.mark in MARKS
+    program, *arguments = shlex.split(row.command)
+    options = [word for word in arguments if word.startswith("--")]
+    if program == "busfare":
+        assert run_here(*arguments, "--help").returncode == 0
+    elif program == "python":
+        assert (ROOT / arguments[0]).is_file() and not options
+    elif program.startswith("hybrid/build/"):
+        assert f"add_executable({Path(program).name}" in (ROOT / "hybrid" / "CMakeLists.txt").read_text(
+            "utf-8"
+        )
+        sources = "".join(path.read_text("utf-8") for path in (ROOT / "hybrid" / "nas").glob("*.cpp"))
+        assert [option for option in options if f'"{option}"' not in sources] == []
+    else:
+        assert (ROOT / program).is_file()
+
+
+def test_rows_are_complete() -> None:
+    assert len(ROWS) > 100
+    for row in ROWS:
+        assert row.reason or row.kind in KINDS, row
+        assert not (row.reason and (row.kind or row.figures)), row
+    assert [row for row in QUICK if not row.figures] == []
+
+
+@pytest.mark.parametrize("paper", NUMBERED)
+def test_every_number_of_a_paper_has_a_row(paper: str) -> None:
+    covered: dict[str, set[int]] = {kind: set() for kind in ("eq", "fig", "table")}
+    for row in (row for row in ROWS if row.paper == paper):
+        for kind, numbers in re.findall(r"\b(eq|fig|table)s? ((?:[\dIV]+[–, ]*)+)", row.number):
+            for first, last in re.findall(r"([\dIV]+)(?:–([\dIV]+))?", numbers):
+                ends = [ROMAN.get(end) or int(end) for end in (first, last or first)]
+                covered[kind] |= set(range(ends[0], ends[1] + 1))
+    assert covered == {kind: set(range(1, NUMBERED[paper].get(kind, 0) + 1)) for kind in covered}
+
+
+def test_code_of_the_rows_is_there() -> None:
+    files = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for row in ROWS:
+        path, *names = re.findall(r"`([^`]+)`", row.code) or [""]
+        places = [place for place in files.splitlines() if f"/{path.rstrip('/')}" in f"/{place}"]
+        assert places, row
+        text = (ROOT / places[0]).read_text("utf-8") if names else ""
+        assert [name for name in names if name.split(".")[0] not in text and "/" not in name] == [], row
