@@ -5,9 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
-import subprocess
 import sys
-import tarfile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,13 +13,13 @@ import pytest
 
 from tests.conftest import Run, run
 from tests.docs.examples import ROOT
+from tests.processes import finished
 
 PAGE = (ROOT / "docs" / "papers.md").read_text("utf-8")
 KINDS = {"predicted", "measured", "played", "recorded", "input", "text"}
 #: Of each paper the last number of its equations, figures and tables.
 NUMBERED = {"W14": (6, 10, 3), "A19": (10, 11, 4), "F12": (0, 0, 0), "S16": (0, 7, 0), "U11": (0, 12, 1)}
 ROMAN = {"I": 1, "II": 2, "III": 3, "IV": 4}
-LOG = "# CUDA_PROFILE_LOG_VERSION 2.0\n# CUDA_DEVICE 0 GeForce 8600M GT\nmethod,gputime,cputime,occupancy\n"
 
 
 class Row(NamedTuple):
@@ -60,12 +58,12 @@ COMMANDS = list(dict.fromkeys(row.command for row in ROWS if row.command and not
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Example traces, unpacked results and a log of the old profiler, by the names in the tables."""
     made = tmp_path_factory.mktemp("papers")
-    for trace in (ROOT / "src" / "busfare" / "examples").glob("*.gz"):
-        shutil.copy(trace, made)
+    shutil.copytree(ROOT / "src" / "busfare" / "examples", made, dirs_exist_ok=True)
     for name in ("bench", "hybrid"):
-        with tarfile.open(ROOT / "results" / f"{name}.tar.xz") as archive:
-            archive.extractall(made, filter="data")
-    (made / "cuda_profile_0.log").write_text(LOG, "utf-8")
+        shutil.unpack_archive(ROOT / "results" / f"{name}.tar.xz", made, filter="data")
+    (made / "cuda_profile_0.log").write_text(
+        "# CUDA_PROFILE_LOG_VERSION 2.0\n# CUDA_DEVICE 0 Tesla\n", "utf-8"
+    )
     return made
 
 
@@ -78,8 +76,7 @@ def test_a_command_prints_the_figures_of_its_rows(
     monkeypatch.setenv("BUSFARE_NAS_RUNNER", str(ROOT / "hybrid" / "run" / "nas_bench"))
     program, *arguments = shlex.split(command)
     if program == "python":
-        script = [sys.executable, str(ROOT / arguments[0])]
-        done = subprocess.run(script, capture_output=True, text=True, cwd=ROOT, check=False)
+        done = finished([sys.executable, *arguments], cwd=ROOT)
     else:  # `bench ft` and `bench mg` become their runner
         done = (run if arguments[1] in ("ft", "mg") else run_here)(*arguments)
     assert done.returncode == (2 if arguments[-1].endswith(".log") else 0), done.stderr
@@ -116,7 +113,7 @@ def test_every_number_of_a_paper_has_a_row(paper: str) -> None:
 
 
 def test_code_of_the_rows_is_there() -> None:
-    files = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    files = finished(["git", "ls-files"], cwd=ROOT).stdout
     for row in ROWS:
         path, *names = re.findall(r"`([^`]+)`", row.code) or [""]
         places = [place for place in files.splitlines() if f"/{path.rstrip('/')}" in f"/{place}"]

@@ -114,10 +114,6 @@ def zipped() -> bytes:
         ),
         (b'"Start","Duration","Grid X"\nus,us,\n', "the printed output of nvprof"),
         (b"======== Profiling result:\n   Start  Duration\n", "the printed output of nvprof"),
-        (
-            b"# CUDA_PROFILE_LOG_VERSION 2.0\n# CUDA_DEVICE 0 Tesla\n",
-            "with `busfare record -o run.bf -- ./app`",
-        ),
         (b"# CUDA_DEVICE 0 Tesla\nmethod=[ memcpyHtoD ]\n", "with `busfare record -o run.bf -- ./app`"),
         (b"Start (ns),Duration (ns),CorrId\n1,2,3\n", "give the .nsys-rep or .sqlite"),
         (b'{"traceEvents": [{"ph": "X", "cat": "gpu_op"}]}', "unitrace; record with `torch.profiler`"),
