@@ -92,15 +92,15 @@ def _w14_equations() -> Iterator[Line]:
     into, out = bytes_in * gap_in, bytes_out * gap_out
     work = n, into, kernel, out, start_in, start_out, further_in, further_out
     cut = w14.Cut(*(np.array(float(term)) for term in work))
-    both_in, both_out = start_in + into + further_in * (n - 1), start_out + out + further_out * (n - 1)
+    all_in, all_out = start_in + into + further_in * (n - 1), start_out + out + further_out * (n - 1)
     first_in, last_out = start_in + into / n, start_out + out / n
-    leads_in, leads_out = both_in + kernel / n + last_out, first_in + kernel / n + both_out
+    leads_in, leads_out = all_in + kernel / n + last_out, first_in + kernel / n + all_out
     by_hand = {
         "explicit": (w14.explicit, start_in + into + kernel + start_out + out),
-        "eq 1": (w14.eq1, first_in + kernel + both_out),
-        "eq 2": (w14.eq2, both_in + kernel / n + both_out),
+        "eq 1": (w14.eq1, first_in + kernel + all_out),
+        "eq 2": (w14.eq2, all_in + kernel / n + all_out),
         "eq 3": (w14.eq3, first_in + kernel + last_out),
-        "eq 4": (w14.eq4, max(both_in + both_out, leads_in, leads_out)),
+        "eq 4": (w14.eq4, max(all_in + all_out, leads_in, leads_out)),
         "eq 5": (w14.eq5_shared, max(leads_in, first_in + kernel + last_out, leads_out)),
         "eq 6": (w14.eq6, start_in + start_out + max(into, kernel, out)),
     }
