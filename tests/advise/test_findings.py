@@ -92,6 +92,24 @@ def test_many_small_copies_are_worth_batching() -> None:
     assert 480e-6 < finding.predicted_gain_seconds < 500e-6
 
 
+@pytest.mark.parametrize(
+    ("host_step", "gpu_step", "named"),
+    [(4096, 1024, True), (4096, 4096, True), (1024, 1024, False), (0, 1024, False), (-4096, 1024, False)],
+)
+def test_rows_of_an_array_section_are_worth_a_2d_copy(host_step: int, gpu_step: int, named: bool) -> None:
+    copies = [
+        copy(10 * n, 10 * n + 5, 1024)
+        | {"source_address": (1 << 40) + n * host_step, "destination_address": (1 << 30) + n * gpu_step}
+        for n in range(60)
+    ]
+    finding = advice_of(trace(*copies), "small-copies")
+    assert finding is not None
+    assert ("cudaMemcpy2DAsync" in text(finding.change)) is named
+    assert ("58 copies continue array sections" in text(finding.evidence)) is named
+    # The gain stays that of packing: 60 × 5 µs become one copy.
+    assert 280e-6 < finding.predicted_gain_seconds < 300e-6
+
+
 def symbol_copies(size: int, direction: str, name: str) -> Trace:
     copies = [copy(at + 5, at + 7, size, direction) for at in range(0, 1200, 20)]
     return run(*[made(sent, 20 * n, 20 * n + 8, name, "operation") for n, sent in enumerate(copies)])

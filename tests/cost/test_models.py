@@ -16,6 +16,7 @@ from busfare.cost.models import Seen, copy_operations, to_untouched, with_call
 from busfare.errors import InputError
 from busfare.nodes import Gpu, Node, load_node
 from busfare.show.words import text
+from tests.conftest import Run
 
 MIB = 1 << 20
 TITAN = load_node("gtx-titan")
@@ -330,3 +331,19 @@ def test_a_program_sees_the_call_and_the_wait() -> None:
     fresh = to_untouched(10**9)
     assert pytest.approx(fresh.low_seconds) == 1 / 3.2
     assert fresh.low_seconds < 1 / 1.48 < 1 / 1.14 == pytest.approx(fresh.high_seconds)
+
+
+def test_a_price_that_is_mostly_a_start_nobody_measured_says_it() -> None:
+    summit, titan = load_node("summit"), load_node("gtx-titan")
+    for size, start, stands_in in ((1, None, True), (1, titan, False), (1 << 20, None, False)):
+        choice = trusted(summit, "h2d", "pinned", price(summit, "h2d", "pinned", size, start), start)
+        assert choice is not None
+        assert ("nor its L+o was measured: 2.5 µs stands in" in text(choice[1])) is stands_in
+
+
+def test_a_start_is_taken_from_a_measured_node_only(run_here: Run) -> None:
+    done = run_here("price", "--node", "summit", "--bytes", "1", "--latency-from", "titan")
+    assert done.returncode == 2
+    assert done.stderr.startswith(
+        "busfare: --latency-from titan: nobody measured L+o of h2d copies there; give"
+    )

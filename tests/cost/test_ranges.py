@@ -75,7 +75,7 @@ def test_figures_are_probed_there_or_on_a_machine_of_the_kind_or_data_sheets() -
 )
 def test_a_price_lies_in_its_range(name: str, direction: str, memory: str, size: int) -> None:
     for row in cost.price(load_node(name), direction, memory, size):
-        long_only = row["model"] == "loggp" and name in ("gt-740", "c2050") and size < 4 << 20
+        long_only = row["model"] == "loggp" and name in ("gt-740", "c2050", "m2050") and size < 4 << 20
         assert row["rung"] == ("datasheet" if long_only else RUNGS[row["model"]])
         if row["low_seconds"] is None:
             assert row["reason"]

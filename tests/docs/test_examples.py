@@ -131,7 +131,7 @@ def test_what_is_not_run_says_why() -> None:
 
 
 def test_every_block_says_its_language() -> None:
-    languages = {"sh", "console", "python", "toml", "c++", "text"}
+    languages = {"sh", "console", "python", "toml", "c++", "fortran", "text"}
     assert [f"{e} {e.language!r}" for e in EXAMPLES if e.language not in languages] == []
 
 

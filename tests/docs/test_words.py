@@ -195,7 +195,7 @@ def put_together() -> set[str]:
         "id": [rule or of_job for rule, of_job in findings],
         "identified_by": IDENTITY_COLUMNS,
     }
-    ids = {"pageable-copies.title-small", "mostly-copies.change-and-link"}
+    ids = {"pageable-copies.title-small", "mostly-copies.change-and-link", "small-copies.change-rows"}
     for template in set(re.findall(r'[sS]tatement\(\s*f"([^"]+)"', source())) - {
         "{id}.{title}",
         "{id}.{change}",

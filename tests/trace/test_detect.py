@@ -114,6 +114,7 @@ def zipped() -> bytes:
         ),
         (b'"Start","Duration","Grid X"\nus,us,\n', "the printed output of nvprof"),
         (b"======== Profiling result:\n   Start  Duration\n", "the printed output of nvprof"),
+        (b"# CUDA_DEVICE 0 Tesla\nmethod=[ memcpyHtoD ]\n", "with `busfare record -o run.bf -- ./app`"),
         (b"Start (ns),Duration (ns),CorrId\n1,2,3\n", "give the .nsys-rep or .sqlite"),
         (b'{"traceEvents": [{"ph": "X", "cat": "gpu_op"}]}', "unitrace; record with `torch.profiler`"),
         (b'{"metadata": {"inspector_output_format_version": "v4.0"}}\n', "NCCL Inspector; record each rank"),

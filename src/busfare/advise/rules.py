@@ -116,8 +116,26 @@ def _small(trace: Trace, node: Node | None) -> Finding | None:
     figures = small.figures() | {"limit_bytes": STAGED_ABOVE_BYTES, "mean_seconds": mean}
     evidence = [statement("small-copies.evidence", **figures)]
     evidence += [] if _handed_over(trace) else [statement("small-copies.pinning-gains-nothing")]
+    rows = _array_rows(small)
+    evidence += [statement("small-copies.rows", count=rows)] if rows >= MANY else []
     saved = small.of_run - (small.merged_seconds(node) if node else 0.0)
-    return finding("small-copies", evidence, max(0.0, min(saved, small.exposed)), small)
+    change = "change-rows" if rows >= MANY else "change"
+    return finding("small-copies", evidence, max(0.0, min(saved, small.exposed)), small, change=change)
+
+
+def _array_rows(copies: Chosen) -> int:
+    """Number of copies that are rows of an array section, copied row by row: of equal size, with addresses that grow by
+    equal steps on each side, by more than a row on at least one. 0 where the trace has no addresses.
+    """
+    addresses = ("source_address", "destination_address")
+    if not {*addresses} <= {*copies.trace.operations.columns}:
+        return 0
+    alike = ("process", "direction", "bytes")
+    steps = [pl.col(name).cast(pl.Int64, strict=False).diff().over(alike) for name in addresses]
+    section = pl.min_horizontal(steps) >= pl.col("bytes")
+    section &= pl.max_horizontal(steps) > pl.col("bytes")
+    section &= pl.all_horizontal(step == step.shift(1).over(alike) for step in steps)
+    return int(copies.columns(*alike, *addresses).select(section.sum()).item())
 
 
 def _symbols(trace: Trace, node: Node | None) -> Finding | None:

@@ -11,6 +11,7 @@ from busfare import cost, questions
 from busfare.advise.amounts import Ranged, Timed
 from busfare.answers.report import rows_of
 from busfare.cost.collectives import Fabric, price_collectives
+from busfare.cost.copies import of_node
 from busfare.cost.kernels.price import price_kernel
 from busfare.cost.models import to_untouched, with_call
 from busfare.cost.ranges import seconds_between
@@ -125,6 +126,11 @@ def answer_price(question: questions.Price) -> Prices | CopiesAtOnce | KernelPri
     assert question.bytes is not None
     memory = question.memory or ("device" if question.direction in ("d2d", "p2p") else "pinned")
     latency_from = None if question.latency_from is None else load_node(question.latency_from)
+    if latency_from and of_node(latency_from).measured(question.direction, memory) is None:
+        raise InputError(
+            f"`latency_from` {latency_from.name}: nobody measured L+o of {question.direction} copies there; give a probed "
+            "node, such as h100-probed, or leave it out"
+        )
     rows = cost.price(node, question.direction, memory, question.bytes, latency_from)
     if not rows:
         gpus = len(node.gpus())
@@ -134,7 +140,7 @@ def answer_price(question: questions.Price) -> Prices | CopiesAtOnce | KernelPri
             f"`direction` {question.direction} from or to {memory} memory cannot be priced on {node.name}: {why}; give a "
             "node that has such a path (`busfare nodes`), or another direction or memory"
         )
-    trust = cost.trusted(node, question.direction, memory, rows)
+    trust = cost.trusted(node, question.direction, memory, rows, latency_from)
     trusted = Trusted(*trust) if trust else None
     row = next((row for row in rows if trusted and row["model"] == trusted.model), None)
     called = with_call(node, question.direction, memory, row) if row else None

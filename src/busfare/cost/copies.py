@@ -83,12 +83,16 @@ class Latency(NamedTuple):
     seconds: dict[tuple[str, str], float]
     of_another: bool = False
 
-    def of(self, batch: Batch) -> float:
-        """L+o of one copy of the batch, else of the kind that stands in for its, else the default."""
-        direction, memory = _path(batch)
-        usual = DEFAULT_LATENCY_S.get(direction, DEFAULT_LATENCY_S["h2d"])
-        stand_in = self.seconds.get((direction, _STAND_IN.get(memory, "pinned")), usual)
+    def measured(self, direction: str, memory: str) -> float | None:
+        """L+o of a path, else of the kind that stands in for its memory; None where neither was measured."""
+        stand_in = self.seconds.get((direction, _STAND_IN.get(memory, "pinned")))
         return self.seconds.get((direction, memory), stand_in)
+
+    def of(self, batch: Batch) -> float:
+        """L+o of one copy of the batch, else the default."""
+        direction, memory = _path(batch)
+        seconds = self.measured(direction, memory)
+        return DEFAULT_LATENCY_S.get(direction, DEFAULT_LATENCY_S["h2d"]) if seconds is None else seconds
 
 
 def _path(batch: Batch) -> tuple[str, str]:

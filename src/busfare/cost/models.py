@@ -281,11 +281,16 @@ def copy_operations(direction: str, memory: str, bytes_: Sequence[int]) -> pl.Da
 
 
 def trusted(
-    node: Node, direction: str, memory: str, prices: Sequence[dict[str, Any]]
+    node: Node,
+    direction: str,
+    memory: str,
+    prices: Sequence[dict[str, Any]],
+    latency_from: Node | None = None,
 ) -> tuple[str, Words] | None:
     """The model among `prices` to trust, and why; None if neither `loggp` nor `datasheet` has a price.
 
-    The other models are a published one (`ahead`) and baselines without packets, staging or latency.
+    The other models are a published one (`ahead`) and baselines without packets, staging or latency. `latency_from`: the
+    node whose L+o the prices have.
     """
     names = {row["model"] for row in prices}
     if any((row["model"], row["rung"]) == ("loggp", "probed") for row in prices):
@@ -304,6 +309,10 @@ def trusted(
         figures = {"memory": memory, "bytes_per_second": row["bytes_per_second"], "source": source.cite}
         wide = row["low_seconds"] is not None and is_wide(row["low_seconds"], row["high_seconds"])
         return "datasheet", statement(f"price.trust-source{'-wide' * wide}", **figures)
+    start = DEFAULT_LATENCY_S[direction]
+    measured_start = copies.of_node(latency_from or node).measured(direction, memory)
+    if not within and measured_start is None and prices[0]["seconds"] < 2 * start:
+        return "datasheet", statement("price.trust-start", seconds=start)
     unmeasured = "price.trust-pageable" if hosted and not node.host_path(0).is_c2c else "price.trust-link"
     return "datasheet", statement("price.trust-within" if within else unmeasured)
 

@@ -40,6 +40,8 @@ REFUSED = {
     rb"\A(?!(?:\xef\xbb\xbf)?\s*[{\[])(?s:.*?)(?m:^)"
     rb'(?:==(?:\d+|====)== (?:NVPROF|Profiling (?:application|result))|"Start","Duration",)': "the printed output of "
     "nvprof; record with `nvprof -o run.nvprof ./app`",
+    rb"\A# CUDA_(?:PROFILE_LOG_VERSION|DEVICE \d)": "a log of the command-line profiler of CUDA 7 and before "
+    "(COMPUTE_PROFILE); record with `busfare record -o run.bf -- ./app`",
     rb'\A"?(?:Time ?\(%\)"?,"?Total Time|Total \(MB\))': f"a summary of `nsys stats`, with {SUMS}; give the .nsys-rep or "
     ".sqlite behind it, or record with `nsys profile --trace=cuda ./app`",
     rb'\A(?:"?Type"?,)?"?Time\(%\)"?,"?Time"?,': f"a summary of nvprof, with {SUMS}; record with `nvprof -o "
@@ -57,7 +59,8 @@ REFUSED = {
     JSON + rb'"cat": ?"(?:gpu_op|(?:CL_)?Flow_(?:H2D|D2H)_\d)': "a timeline of Intel's unitrace; record with "
     "`torch.profiler` and `ProfilerActivity.XPU`",
     JSON
-    + rb'"inspector_output_format_version"': "records of NCCL Inspector; record each rank with `busfare record -- ./app`",
+    + rb'"inspector_output_format_version"': "records of NCCL Inspector; record each rank with `busfare record "
+    "-o run.bf -- ./app`",
 }
 #: Formats of files that are no JSON by what they are called.
 REFUSED_SUFFIXES = {

@@ -1,0 +1,122 @@
+"""docs/papers.md: every command of its tables runs and prints the figures of its row; what is not run says why."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.conftest import Run, run
+from tests.docs.examples import ROOT
+from tests.processes import finished
+
+PAGE = (ROOT / "docs" / "papers.md").read_text("utf-8")
+KINDS = {"predicted", "measured", "played", "recorded", "input", "text"}
+#: Of each paper the last number of its equations, figures and tables.
+NUMBERED = {"W14": (6, 10, 3), "A19": (10, 11, 4), "F12": (0, 0, 0), "S16": (0, 7, 0), "U11": (0, 12, 1)}
+ROMAN = {"I": 1, "II": 2, "III": 3, "IV": 4}
+
+
+class Row(NamedTuple):
+    """A row of the tables. `mark`: what its command needs beyond a checkout, or empty."""
+
+    paper: str
+    number: str
+    code: str
+    command: str
+    mark: str
+    figures: list[str]
+
+
+def table_rows() -> list[Row]:
+    rows, paper = [], ""
+    for line in PAGE.splitlines():
+        paper = line[3:6] if line.startswith("## ") else paper
+        cells = [cell.strip() for cell in line.split("|")[1:-1]]
+        if len(cells) != 7 or cells[0] in ("no.", "---"):
+            continue
+        number, _, code, command, _, ours, kind = cells
+        parts = re.fullmatch(r"`((?:busfare|python|hybrid/).*)`(?: \((.+)\))?|not reproduced: .+", command)
+        assert parts, line
+        figures = re.findall(r"`([^`]+)`", ours)
+        assert kind in KINDS if parts[1] else not (kind or ours), line
+        assert figures or parts[2] or not parts[1], line
+        rows.append(Row(paper, number, code, parts[1] or "", parts[2] or "", figures))
+    return rows
+
+
+ROWS = table_rows()
+COMMANDS = list(dict.fromkeys(row.command for row in ROWS if row.command and not row.mark))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Example traces, unpacked results and a log of the old profiler, by the names in the tables."""
+    made = tmp_path_factory.mktemp("papers")
+    shutil.copytree(ROOT / "src" / "busfare" / "examples", made, dirs_exist_ok=True)
+    for name in ("bench", "hybrid"):
+        shutil.unpack_archive(ROOT / "results" / f"{name}.tar.xz", made, filter="data")
+    (made / "cuda_profile_0.log").write_text(
+        "# CUDA_PROFILE_LOG_VERSION 2.0\n# CUDA_DEVICE 0 Tesla\n", "utf-8"
+    )
+    return made
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_prints_the_figures_of_its_rows(
+    command: str, folder: Path, run_here: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("BUSFARE_NAS_RUNNER", str(ROOT / "hybrid" / "run" / "nas_bench"))
+    program, *arguments = shlex.split(command)
+    if program == "python":
+        done = finished([sys.executable, *arguments], cwd=ROOT)
+    else:  # `bench ft` and `bench mg` become their runner
+        done = (run if arguments[1] in ("ft", "mg") else run_here)(*arguments)
+    assert done.returncode == (2 if arguments[-1].endswith(".log") else 0), done.stderr
+    printed = " ".join((done.stdout + done.stderr).split())
+    claims = [(row.number, figure) for row in ROWS if row.command == command for figure in row.figures]
+    assert [claim for claim in claims if claim[1] not in printed] == [], printed
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if row.mark], ids=lambda row: row.command)
+def test_what_a_marked_command_needs_is_there(row: Row, run_here: Run) -> None:
+    assert row.mark in ("minutes", "GPU", "MPI", "shared data")
+    program, *arguments = shlex.split(row.command)
+    if program == "busfare":
+        assert run_here(*arguments, "--help").returncode == 0
+    elif program.startswith("hybrid/build/"):
+        assert f"add_executable({Path(program).name}" in (ROOT / "hybrid" / "CMakeLists.txt").read_text(
+            "utf-8"
+        )
+        sources = "".join(path.read_text("utf-8") for path in (ROOT / "hybrid" / "nas").glob("*.cpp"))
+        assert [w for w in arguments if w.startswith("--") and f'"{w}"' not in sources] == []
+    else:
+        assert (ROOT / (arguments or [program])[0]).is_file()
+
+
+@pytest.mark.parametrize("paper", NUMBERED)
+def test_every_number_of_a_paper_has_a_row(paper: str) -> None:
+    covered: dict[str, set[int]] = {"eq": set(), "fig": set(), "table": set()}
+    for number in (row.number for row in ROWS if row.paper == paper):
+        for kind, numbers in re.findall(r"\b(eq|fig|table)s? ((?:[\dIV]+[–, ]*)+)", number):
+            for first, last in re.findall(r"([\dIV]+)(?:–([\dIV]+))?", numbers):
+                ends = [ROMAN.get(end) or int(end) for end in (first, last or first)]
+                covered[kind] |= set(range(ends[0], ends[1] + 1))
+    assert [*covered.values()] == [set(range(1, last + 1)) for last in NUMBERED[paper]]
+
+
+def test_code_of_the_rows_is_there() -> None:
+    files = finished(["git", "ls-files"], cwd=ROOT).stdout
+    for row in ROWS:
+        path, *names = re.findall(r"`([^`]+)`", row.code) or [""]
+        places = [place for place in files.splitlines() if f"/{path.rstrip('/')}" in f"/{place}"]
+        assert places, row
+        text = (ROOT / places[0]).read_text("utf-8") if names else ""
+        assert [name for name in names if name.split(".")[0] not in text and "/" not in name] == [], row
