@@ -65,12 +65,12 @@ def recorded() -> dict[str, dict[str, list[list[float]]]]:
             program = head[1]
             for runs in times.setdefault(program, {}).values():
                 runs.append([])
-        elif found := re.match(
+        elif printed := re.match(
             r"(EXPLICIT|Streams|STREAMS|IMPLICIT|HYBRID|(?:EXPLICIT )?[Kk]ernel):\s+([\d.]+)", line
         ):
-            name = "kernel" if found[1].lower().endswith("kernel") else found[1].upper()
+            name = "kernel" if printed[1].lower().endswith("kernel") else printed[1].upper()
             runs = times[program].setdefault(name, [[]])
-            runs[-1].append(float(found[2]) * MS)
+            runs[-1].append(float(printed[2]) * MS)
     return times
 
 

@@ -14,7 +14,7 @@ from busfare.planning.strategies import program_of
 
 #: W14 table I (GTX Titan): L+o, G, g into the GPU and out of it; table II, explicit-mapped on PCIe 3.0.
 INTO, OUT = (9.42e-6, 8.318392e-11, 2.503e-6), (9.023e-6, 7.924734e-11, 2.674e-6)
-BESIDE_MAPPED = 1.193386e-10, 1.480396e-10
+WITH_MAPPED_WRITES = 1.193386e-10, 1.480396e-10
 STATE = Problem("state", 704_643_072, 352_321_536, 2e-3)
 
 
@@ -34,7 +34,7 @@ def test_explicit_and_hybrid_are_those_of_the_paper() -> None:
     titan = machine_of(load_node("gtx-titan"))
     explicit = INTO[0] + STATE.h2d_bytes * INTO[1] + 2e-3 + OUT[0] + STATE.d2h_bytes * OUT[1]
     assert as_published(STATE, titan, "explicit", 1) == pytest.approx(explicit, rel=1e-3)
-    g_in, g_out = BESIDE_MAPPED
+    g_in, g_out = WITH_MAPPED_WRITES
     into, out = STATE.h2d_bytes * g_in, STATE.d2h_bytes * g_out
     hybrid = INTO[0] + into + 41 * INTO[2] + 2e-3 / 42 + OUT[0] + out / 42  # eq 5: copies in are the longest
     assert as_published(STATE, titan, "hybrid", 42) == pytest.approx(hybrid, rel=2e-3)

@@ -40,6 +40,7 @@ CANDIDATES: dict[str, tuple[WhatIf, ...]] = {
     "exposed-copies": tuple(WhatIf(pin=pin, streams=n) for n in (2, 3, 4) for pin in (None, "")),
     "managed-migrations": (WhatIf(prefetch=True),),
     "repeated-copies": (WhatIf(dedupe=True),),
+    "device-allocations": (WhatIf(pool=True),),
     "synchronisations": (WhatIf(drop_synchronisations=""),),
 }
 #: What every CUDA device takes as a kernel's arguments; newer ones take 32 KiB (CUDA C++ programming guide).

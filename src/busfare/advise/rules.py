@@ -19,6 +19,7 @@ from busfare.cost.copies import HANDED_OVER_SECONDS_PER_BYTE, in_place_share
 from busfare.nodes import Gpu, Node
 from busfare.nodes.contention import published
 from busfare.statements import Words, statement
+from busfare.timeline.changes.device_memory import reallocations
 from busfare.timeline.changes.fewer_copies import SMALLEST_BYTES, repeated_copies, returned_copies
 from busfare.timeline.changes.overlap import timing_waits
 from busfare.timeline.changes.pinning import pinning_of
@@ -294,6 +295,17 @@ def _synchronisations(trace: Trace, node: Node | None) -> Finding | None:
     return replace(counted, calls=waits["row"].to_numpy())
 
 
+def _reallocations(trace: Trace, node: Node | None) -> Finding | None:
+    """Device memory that is freed and allocated again."""
+    chosen = np.flatnonzero(reallocations(trace.calls))
+    if not len(chosen):
+        return None
+    calls = trace.calls.select("start_ns", "end_ns")[chosen]
+    evidence = [statement("device-allocations.evidence", calls=calls.height, host_seconds=_seconds(calls))]
+    counted = finding("device-allocations", evidence, union_of(calls).length() * NS)
+    return replace(counted, calls=chosen)
+
+
 def _autotuning(trace: Trace, node: Node | None) -> Finding | None:
     timing = trace.calls.filter(pl.Series(timing_waits(trace.calls)))
     names = trace.operations["name"].unique().cast(pl.String)
@@ -344,7 +356,7 @@ NEEDS_KERNELS = (_synchronous, _unoverlapped, _synchronisations)
 Rule = Callable[[Trace, "Node | None"], Finding | None]
 RULES: tuple[Rule, ...] = (
     *(_ping_pong, _pageable, _small, _symbols, _synchronous, _unoverlapped, _migrations, _slow_link),
-    *(_repeated, _first_touch, _small_results, _synchronisations, _autotuning),
+    *(_repeated, _first_touch, _small_results, _synchronisations, _reallocations, _autotuning),
 )
 
 

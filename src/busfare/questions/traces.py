@@ -11,9 +11,9 @@ from busfare.quantities import Question, parse_factor
 
 Removable = Literal["h2d", "d2h", "d2d", "p2p", "copy", "set", "migration"]
 ChangeName = Literal[
-    "dedupe", "keep_on_gpu", "remove", "prefetch", "pin", "batch_below", "collect_below", "async_", "drop_synchronisations",
-    "streams", "link", "node", "copy_speed", "kernels", "host", "no_stragglers", "overlap_collectives", "bucket",
-    "collective_bytes", "ranks",
+    "dedupe", "keep_on_gpu", "remove", "prefetch", "pin", "batch_below", "collect_below", "async_", "pool",
+    "drop_synchronisations", "streams", "link", "node", "copy_speed", "kernels", "host", "no_stragglers",
+    "overlap_collectives", "bucket", "collective_bytes", "ranks",
 ]  # fmt: skip
 
 
@@ -121,6 +121,7 @@ class WhatIf(Part):
 
     dedupe: q.Flag = False
     keep_on_gpu: q.Flag = False
+    pool: q.Flag = False
     remove: Annotated[tuple[Removable, ...], q.repeated(q.word(*get_args(Removable)))] = ()
     prefetch: q.Flag = False
     pin: q.Regex | None = None

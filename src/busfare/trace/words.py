@@ -35,6 +35,8 @@ WAITS = {
     "device": WAITS_FOR_DEVICE,
     "operation": BLOCKING_COPY,
 }
+ALLOCATES_DEVICE_MEMORY = r"^(cuda|hip)Malloc(Pitch|3D)?$|^cuMemAlloc(Pitch)?$"
+FREES_DEVICE_MEMORY = r"^(cuda|hip)Free$|^cuMemFree$"
 #: Values handed over in `__constant__` or `__device__` variables.
 SYMBOL_COPY = r"MemcpyToSymbol"
 #: Launches that take the grid in work-items; others take it in blocks.

@@ -69,6 +69,7 @@ what_if = Command(
     option("--drop-synchronisations [REGEX]", "Keep only waits after copies to the host."),
     option("--dedupe", "Copy unchanged buffers once.", is_flag=True),
     option("--keep-on-gpu", "Keep data on the GPU that goes out and in again.", is_flag=True),
+    option("--pool", "Take device memory from a pool, not anew.", is_flag=True),
     option("--batch-below SIZE", "Pack consecutive copies smaller than this."),
     option("--prefetch", "Prefetch managed memory before kernels need it.", is_flag=True),
     option("--remove WHAT", "Remove h2d, d2h, d2d, p2p, copy, set or migration; repeatable.", multiple=True),

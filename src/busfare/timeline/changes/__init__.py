@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from busfare.nodes import Node, load_node
 from busfare.questions import WhatIf
+from busfare.timeline.changes.device_memory import pool
 from busfare.timeline.changes.durations import copy_speed, host_changes, kernel_changes, on_node, prefetch
 from busfare.timeline.changes.fewer_copies import batch, collect, dedupe, keep_on_gpu, remove
 from busfare.timeline.changes.overlap import pin, streams, without_synchronisations, without_waiting
@@ -34,6 +35,7 @@ def changes_of(question: WhatIf, recorded_on: Node | None) -> list[Change]:
         *_given(batch, question.batch_below),
         *_given(collect, question.collect_below),
         *_given(without_waiting, question.async_),
+        *[pool()] * question.pool,
         *_given(without_synchronisations, question.drop_synchronisations),
         *([] if question.streams is None else [streams(question.streams, question.kernel)]),
         *_given(on_node, link),
