@@ -47,7 +47,7 @@ FIELD = set(
     re.findall(
         r"\w+",
         """
-    algorithm api block buffer call compute copy cpu cudnn error gpu host kernel launch mean median memory model
+    algorithm allocated api block buffer call compute copy cpu cudnn error freed gpu host kernel launch mean median memory model
     operation operator page parameter protocol rate run set share source stream token wait
     """,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import polars as pl
 import pytest
@@ -11,8 +12,9 @@ from busfare.answers.report import Report, summarise
 from busfare.show.report import report_document
 from busfare.show.terminal import render
 from busfare.show.words import text
-from busfare.trace import Trace
+from busfare.trace import Trace, read
 from busfare.trace.tables import ACTIVITY, MARKERS, conform
+from tests.trace import build_kineto as kineto
 from tests.traces import call, copy, kernel, made, run
 
 
@@ -101,3 +103,20 @@ def test_a_graph_that_was_recorded_as_a_whole_is_no_kernel() -> None:
     result = summarise(run(made(graph, 0, 2, "cudaGraphLaunch"), waiting))
     shown = " ".join(line for line, _ in render(report_document(result), 200))
     assert "The largest single item is CUDA graph 1 (contents not recorded): 5 ms" in shown
+
+
+def test_a_product_of_known_shape_is_set_beside_the_peak(tmp_path: Path) -> None:
+    """2 · 8192³ operations in 2 ms on an H100, of 989.5 TFLOP/s in bf16."""
+    sides = {"Input Dims": [[8192, 8192], [8192, 8192]], "Input type": ["c10::BFloat16", "c10::BFloat16"]}
+    events = [
+        kineto.event("cpu_op", "aten::mm", 0, 9, args={"External id": 7, **sides}),
+        kineto.call("cudaLaunchKernel", 2, 3, 1),
+        kineto.kernel("sm90_gemm_bf16", 20, 2000, 1, **{"External id": 7}),
+        kineto.call("cudaDeviceSynchronize", 10, 2020, 2),
+    ]
+    gpu = {"id": 0, "name": "NVIDIA H100 80GB HBM3", "numSms": 132}
+    path = kineto.write_kineto(tmp_path / "mm.json", events, {"deviceProperties": [gpu]})
+    report, sentences = verdict(read(path, activity=True))
+    share = 2 * 8192**3 / 2e-3 / 989.5e12
+    assert report.top_kernels[0].share_of_peak == pytest.approx(share, rel=1e-3)
+    assert f"It runs at {share:.0%}".replace("%", " %") in sentences

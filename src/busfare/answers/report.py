@@ -6,6 +6,7 @@ Seconds, bytes, bytes per second; None is 'not known'.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -21,6 +22,7 @@ from busfare.answers.project import PathThere
 from busfare.answers.units import Batches, Statistic, batched
 from busfare.answers.verdict import PathOwner, Verdict, actions, path_owners, verdict
 from busfare.answers.what_if import RecordingCost, without_recorder
+from busfare.cost.kernels.price import shares_of_peak
 from busfare.errors import InputError
 from busfare.jobs.communication import Clock, Collective, Communication, RankTimes, communication
 from busfare.jobs.ranks import numbered, ranks_of
@@ -105,8 +107,11 @@ class Stream(Struct):
 
 
 class TopKernel(Counted, kw_only=True):
+    """`share_of_peak`: the time of its work at the peak of the node's GPU over its time; None where its work is unknown."""
+
     name: str | None
     kind: str = field(name="class")
+    share_of_peak: float | None = None
 
 
 class TopCopy(BetweenMemories, kw_only=True):
@@ -291,6 +296,7 @@ def examine(
     totals = account.totals(trace)
     path = None if run is None else path_owners(run, decided(run))
     together = _together(trace)
+    kernels = _top_kernels(trace, node)
     copies = account.top_copies(trace, MOST_ROWS).rename({"start_ns": "start_seconds"})
     report = Report(
         trace=_traced(trace),
@@ -300,13 +306,13 @@ def examine(
         by_path=rows_of(RecordedPath, account.by_path(trace)),
         size_histogram=rows_of(Sized, account.size_histogram(trace)),
         streams=rows_of(Stream, account.streams(trace, MOST_ROWS)),
-        top_kernels=rows_of(TopKernel, account.top_kernels(trace, MOST_ROWS)),
+        top_kernels=kernels,
         top_copies=rows_of(TopCopy, copies.with_columns(pl.col("start_seconds") * NS)),
         idle_gaps=account.idle_gaps(trace, MOST_GAPS),
         units=[unit_of(trace, units) for units in units_of(trace, LEAST)],
         recording_cost=cost,
         critical_path=path,
-        verdict=verdict(trace, totals, path),
+        verdict=verdict(trace, totals, path, {kernel.name: kernel.share_of_peak for kernel in kernels}),
         findings=[],  # which are looked for beside all this
         **({} if together is None else {name: getattr(together, name) for name in TOGETHER}),
         omissions=[*trace.omissions, *(run.omissions if run is not None else [])],
@@ -317,6 +323,17 @@ def examine(
     ]
     report.verdict.actions = actions(report.trace.path, report.findings)
     return Examined(report, as_recorded, made)
+
+
+def _top_kernels(trace: Trace, node: Node | None) -> list[TopKernel]:
+    """The longest kernels; with their share of the peak of `node` where the trace has the shapes of their data."""
+    kernels, shares = rows_of(TopKernel, account.top_kernels(trace, MOST_ROWS)), {}
+    if node is not None and not trace.launches.is_empty():
+        with suppress(InputError):  # a GPU whose peaks are unknown
+            shares = shares_of_peak(trace.operations, trace.launches, node)
+    for kernel in kernels:
+        kernel.share_of_peak = shares.get(kernel.name or "")
+    return kernels
 
 
 def unit_of(trace: Trace, units: Units) -> Unit:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from shlex import join, quote
 from typing import Literal
 
@@ -85,8 +85,13 @@ class Verdict(Struct, kw_only=True):
     text: list[Words]
 
 
-def verdict(trace: Trace, totals: Totals, path: list[PathOwner] | None) -> Verdict:
-    """The first sentences of a report."""
+def verdict(
+    trace: Trace,
+    totals: Totals,
+    path: list[PathOwner] | None,
+    shares_of_peak: Mapping[str | None, float | None],
+) -> Verdict:
+    """The first sentences of a report. `shares_of_peak`: of kernels, by name."""
     run = totals.makespan_seconds
     busy = [gpu.busy_seconds / run for gpu in totals.gpus if run]
     share = sum(busy) / len(busy) if busy else None
@@ -99,7 +104,7 @@ def verdict(trace: Trace, totals: Totals, path: list[PathOwner] | None) -> Verdi
     if shown := [part for part in path or () if part.share >= WORTH_SAYING][:MOST_PARTS]:
         parts = tuple(statement("verdict.part", part=part.part, share=part.share) for part in shown)
         text.append(statement("verdict.path", parts=parts))
-    text += [_largest(trace, part, run) for part in owned[:1]]
+    text += [_largest(trace, part, run, shares_of_peak) for part in owned[:1]]
     if len(owned) > 1 and owned_seconds(owned[1]) >= WORTH_SAYING * run:
         text.append(statement("verdict.next", **_owned(owned[1], run)))
     moved = totals.transfers
@@ -173,12 +178,14 @@ def owned_seconds(part: PathOwner) -> float:
     return part.seconds * part.owner.share if part.owner else 0.0
 
 
-def _largest(trace: Trace, part: PathOwner, run: float) -> Words:
-    """The owner of most of the run, and how to record activity that the trace lacks."""
+def _largest(trace: Trace, part: PathOwner, run: float, peaks: Mapping[str | None, float | None]) -> Words:
+    """The owner of most of the run, a kernel's share of the peak, and how to record activity that the trace lacks."""
     assert part.owner
     what = statement("verdict.largest", **_owned(part, run))
     hint = record_again(trace.format).activity if part.owner.kind == "gap" else ""
-    return sentences(what, statement("verdict.record", how=hint) if hint else None)
+    share = peaks.get(part.owner.name) if part.owner.kind == "kernel" else None
+    of_peak = None if share is None else statement("verdict.of-peak", share=share)
+    return sentences(what, of_peak, statement("verdict.record", how=hint) if hint else None)
 
 
 def _owned(part: PathOwner, run: float) -> dict[str, Figure]:

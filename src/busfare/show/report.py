@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from busfare.advise import RangedFinding
 from busfare.advise.amounts import count, percent, several, size, time
@@ -240,8 +241,13 @@ def _gpus(result: Report) -> list[Table]:
 def _longest(result: Report) -> list[Table]:
     kernels, copies = result.top_kernels, result.top_copies
     at = {"at": "start_seconds", "bytes": "bytes", "time": "seconds"}
+    figures: dict[str, Any] = {"count": "count", "time": "seconds"}
+    if any(kernel.share_of_peak is not None for kernel in kernels):
+        figures["of peak"] = lambda kernel: (
+            "–" if kernel.share_of_peak is None else percent(kernel.share_of_peak)
+        )
     tables = [
-        table(kernels, "Longest kernels", {"kernel": "name"}, {"count": "count", "time": "seconds"}, most=5),
+        table(kernels, "Longest kernels", {"kernel": "name"}, figures, most=5),
         table(copies, "Longest copies", {"copy": path_name}, at, face="folded"),
     ]
     return [shown for shown in tables if shown.rows]

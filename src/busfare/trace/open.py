@@ -73,13 +73,13 @@ def read(path: str | Path, launches: bool = False, activity: bool = False) -> Tr
     """Reads the trace at `path` of any supported profiler; the content determines the format.
 
     With `launches`, the trace has the table `launches`, and its operations the column `launch`. With `activity`, it has the
-    table `activity` if the profiler recorded host activity between API calls. Raises InputError, with a one-line message, if
-    the file is not a trace, or too damaged.
+    table `activity` if the profiler recorded host activity between API calls, and `launches` if it recorded shapes. Raises
+    InputError, with a one-line message, if the file is not a trace, or too damaged.
     """
     path = Path(path)
     try:
         trace = _read(path, launches, activity)
-        if launches:
+        if launches or not trace.launches.is_empty():
             number_launches(trace)
         make_sound(trace)
     except InputError as error:  # names of files and tables, and what libraries say, may hold anything

@@ -10,7 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from busfare.cost.kernels import classes
-from busfare.cost.kernels.limits import Limits, limits_of
+from busfare.cost.kernels.limits import SHARE_OF_PEAK, Limits, limits_of
 from busfare.cost.kernels.move import BOUNDS, Evidence, Moved, move, split, tensor_products
 from busfare.cost.ranges import UNCHANGED, range_of
 from busfare.errors import InputError
@@ -84,16 +84,7 @@ def price_kernels(
     here, there = limits_of(recorded_on), limits_of(to)
     if recorded_on.gpu(0).coherent:  # kernels reach all memory of the host, allocated by CUDA or not
         launches = launches.drop(REACH, strict=False)
-    chosen = (operations["kind"] == "kernel").fill_null(False).to_numpy()
-    rows = np.flatnonzero(chosen)
-    columns = ["name", "in_graph", *(["launch"] if "launch" in operations.columns else [])]
-    graph = pl.col("graph_node").is_not_null() if "graph_node" in operations.columns else pl.lit(False)
-    kernels = operations[rows].with_columns(in_graph=graph)
-    kernels = kernels.select(*columns, recorded=(pl.col("end_ns") - pl.col("start_ns")) * 1e-9)
-    distinct = kernels.select(columns).unique(maintain_order=True).with_row_index("of")
-    placed = kernels.join(distinct, on=columns, how="left", nulls_equal=True, maintain_order="left")
-    of, recorded = placed["of"].to_numpy().astype(np.intp), kernels["recorded"].to_numpy()
-    evidence = _evidence(_described(distinct, launches, counters))
+    rows, recorded, of, evidence = _kernels(operations, launches, counters)
     kinds = np.array([classes.CLASSES.index(kind) for kind in evidence.kinds], np.int8)
     moved = move(evidence, of, recorded, here, there)
     if recorded_on == to:  # nothing is predicted
@@ -103,6 +94,40 @@ def price_kernels(
         low, high = ranges(moved, recorded, here, there, evidence, of)
         moved = moved._replace(seconds=np.clip(moved.seconds, low, high))
     return KernelPrices(rows, recorded, moved.seconds, low, high, kinds[of], moved.bounds, _rung(here, there))
+
+
+def shares_of_peak(operations: pl.DataFrame, launches: pl.DataFrame, node: Node) -> dict[str, float]:
+    """By name of a kernel: the time that its work takes at the peaks of the GPU's data sheet (FLOP/s or bytes/s, whichever
+    is longer), over its time. Only of kernels whose work is known for all launches. Raises InputError for a GPU without
+    peaks.
+    """
+    here = limits_of(node, measured=False)
+    rows, recorded, of, evidence = _kernels(operations, launches, None)
+    peaks = [(pipeline and here.peak(pipeline)) or np.nan for pipeline in evidence.pipelines]
+    computing = evidence["flops"] * SHARE_OF_PEAK / np.array(peaks)
+    least = np.fmax(computing, evidence["bytes"] / here.memory_peak)
+    times = operations.select(pl.col("name").cast(pl.String))[rows].with_columns(
+        least=pl.Series(least[of]), recorded=pl.Series(recorded)
+    )
+    share = pl.col("least").sum() / pl.col("recorded").sum()
+    shares = times.group_by("name").agg(share=share).drop_nulls().filter(pl.col("share").is_not_nan())
+    return {name: share for name, share in shares.iter_rows() if share <= 1}  # faster: from caches
+
+
+def _kernels(
+    operations: pl.DataFrame, launches: pl.DataFrame, counters: pl.DataFrame | None
+) -> tuple[NDArray[np.intp], FloatArray, NDArray[np.intp], Evidence]:
+    """Of the kernels of a table: their rows, recorded seconds, and for each the row of its evidence; and the evidence."""
+    chosen = (operations["kind"] == "kernel").fill_null(False).to_numpy()
+    rows = np.flatnonzero(chosen)
+    columns = ["name", "in_graph", *(["launch"] if "launch" in operations.columns else [])]
+    graph = pl.col("graph_node").is_not_null() if "graph_node" in operations.columns else pl.lit(False)
+    kernels = operations[rows].with_columns(in_graph=graph)
+    kernels = kernels.select(*columns, recorded=(pl.col("end_ns") - pl.col("start_ns")) * 1e-9)
+    distinct = kernels.select(columns).unique(maintain_order=True).with_row_index("of")
+    placed = kernels.join(distinct, on=columns, how="left", nulls_equal=True, maintain_order="left")
+    of, recorded = placed["of"].to_numpy().astype(np.intp), kernels["recorded"].to_numpy()
+    return rows, recorded, of, _evidence(_described(distinct, launches, counters))
 
 
 def price_kernel(

@@ -83,7 +83,7 @@ def read(path: Path, launches: bool = False, activity: bool = False) -> Trace:
     name_process(trace)
     number_graph_nodes(trace, omissions)
     trace.omissions = omissions.list()
-    if launches:
+    if launches or (activity and any(shapes for _, shapes, *_ in scanner.signatures)):
         external = events.filter(pl.col("category") <= rows.SET)["external"]
         launch, trace.launches = operators_of(scanner, trace.operations, external, calls)
         trace.operations = trace.operations.with_columns(launch)
