@@ -47,8 +47,8 @@ FIELD = set(
     re.findall(
         r"\w+",
         """
-    algorithm allocated api block buffer call compute copy cpu cudnn error freed gpu host kernel launch mean median memory model
-    operation operator page parameter protocol rate run set share source stream token wait
+    algorithm allocated api block buffer call compute copy cpu cudnn error freed gpu host kernel launch mean median memory
+    model operation operator page parameter protocol rate run set share source stream token wait
     """,
     )
 )
