@@ -16,18 +16,18 @@ from tests.docs.examples import ROOT
 from tests.processes import finished
 
 PAGE = (ROOT / "docs" / "papers.md").read_text("utf-8")
-KINDS = {"predicted", "measured", "played", "recorded", "input", "text"}
 #: Of each paper the last number of its equations, figures and tables.
 NUMBERED = {"W14": (6, 10, 3), "A19": (10, 11, 4), "F12": (0, 0, 0), "S16": (0, 7, 0), "U11": (0, 12, 1)}
 ROMAN = {"I": 1, "II": 2, "III": 3, "IV": 4}
+#: Shell variables that the page sets and its commands use.
+VARIABLES = dict(re.findall(r'^([A-Z]+)="(.+)"$', PAGE, re.M))
 
 
 class Row(NamedTuple):
-    """A row of the tables. `mark`: what its command needs beyond a checkout, or empty."""
+    """A row of the tables. `mark`: what its command needs beyond a checkout, or empty. Without a command: not reproduced."""
 
     paper: str
     number: str
-    code: str
     command: str
     mark: str
     figures: list[str]
@@ -37,16 +37,18 @@ def table_rows() -> list[Row]:
     rows, paper = [], ""
     for line in PAGE.splitlines():
         paper = line[3:6] if line.startswith("## ") else paper
-        cells = [cell.strip() for cell in line.split("|")[1:-1]]
-        if len(cells) != 7 or cells[0] in ("no.", "---"):
+        if listed := re.fullmatch(r"- \*\*(.+?)\*\* (.+)", line):
+            rows.append(Row(paper, listed[1], "", "", []))
+        if not line.startswith("| **"):
             continue
-        number, _, code, command, _, ours, kind = cells
-        parts = re.fullmatch(r"`((?:busfare|python|hybrid/).*)`(?: \((.+)\))?|not reproduced: .+", command)
-        assert parts, line
+        title, stated, _, ours = (cell.strip() for cell in line.split("|")[1:-1])
+        parts = re.fullmatch(r"`(.+)`(?: \((.+)\))?", stated)
+        number = re.match(r"\*\*(.+?)\*\* .", title)
+        assert parts and number, line
         figures = re.findall(r"`([^`]+)`", ours)
-        assert kind in KINDS if parts[1] else not (kind or ours), line
-        assert figures or parts[2] or not parts[1], line
-        rows.append(Row(paper, number, code, parts[1] or "", parts[2] or "", figures))
+        assert figures or parts[2], line
+        command = re.sub(r"\$([A-Z]+)", lambda name: VARIABLES[name[1]], parts[1])
+        rows.append(Row(paper, number[1], command, parts[2] or "", figures))
     return rows
 
 
@@ -112,11 +114,15 @@ def test_every_number_of_a_paper_has_a_row(paper: str) -> None:
     assert [*covered.values()] == [set(range(1, last + 1)) for last in NUMBERED[paper]]
 
 
-def test_code_of_the_rows_is_there() -> None:
+def test_code_of_the_papers_is_there() -> None:
     files = finished(["git", "ls-files"], cwd=ROOT).stdout
-    for row in ROWS:
-        path, *names = re.findall(r"`([^`]+)`", row.code) or [""]
-        places = [place for place in files.splitlines() if f"/{path.rstrip('/')}" in f"/{place}"]
-        assert places, row
-        text = (ROOT / places[0]).read_text("utf-8") if names else ""
-        assert [name for name in names if name.split(".")[0] not in text and "/" not in name] == [], row
+    places = re.findall(
+        r"`([\w/.-]+)`(?: \(((?:`[\w.]+`(?:, )?)+)\))?", "".join(re.findall(r"^Code: (?:.+\n)+", PAGE, re.M))
+    )
+    assert len(places) > 30
+    for path, stated in places:
+        kept = [place for place in files.splitlines() if f"/{path.rstrip('/')}" in f"/{place}"]
+        assert kept, path
+        text = (ROOT / kept[0]).read_text("utf-8") if stated else ""
+        names = re.findall(r"`(\w+)[.\w]*`", stated)
+        assert [name for name in names if name not in text] == [], path

@@ -23,10 +23,8 @@ from tests.job.kineto_job import write_ranks
 
 GLOSSARY = (ROOT / "docs" / "glossary.md").read_text("utf-8")
 TERMS = re.findall(r"\*\*(.+?)\*\*", GLOSSARY)
-#: Names of directions, strategies, units and so on: the first column of the glossary's last table.
-VALUES = re.findall(
-    r"`(.+?)`", " ".join(re.findall(r"^\|([^|]+)\|", GLOSSARY.partition("## Values")[2], re.M))
-)
+#: Names of directions, strategies, units and so on: before the colons of the glossary's last list.
+VALUES = re.findall(r"`(.+?)`", " ".join(re.findall(r"^- (.+?): ", GLOSSARY.partition("## Values")[2], re.M)))
 DEFINED = {term.lower() for term in (*TERMS, *VALUES)}
 #: Words of headings and titles that need no definition.
 PLAIN = set(
