@@ -252,7 +252,7 @@ def test_a_limit_that_is_passed_sets_the_exit_status(
     assert done.returncode == status
     assert json.loads(done.stdout)["schema"].startswith("busfare.report")
     assert len(done.stderr.splitlines()) == status
-    passed = f"{TRACE if traces == TRACE else 'the job'}: limit passed"
+    passed = f"{TRACE if traces == TRACE else 'the job'}: limit exceeded"
     assert (passed in done.stderr) == bool(status)
 
 
@@ -337,7 +337,7 @@ def test_a_limit_holds_where_nobody_reads_to_the_end() -> None:
     for more in ((), ("--json",)):
         done = run_in_shell("| true", "report", TRACE, "--fail-if", "exposed > 1%", *more)
         assert done.returncode == 1
-        assert "limit passed" in done.stderr and len(done.stderr.splitlines()) == 1
+        assert "limit exceeded" in done.stderr and len(done.stderr.splitlines()) == 1
 
 
 def run_in_shell(where: str, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -185,4 +185,4 @@ def check(result: Result, limits: Sequence[Limit], baseline: Report | None = Non
             shown = f"{100 * value:.4g}%" if unit == "%" else f"{value:.6g}{unit}"
             passed.append(f"{text} (it is {shown}{which and ', ' + which})")
     if passed:
-        raise LimitPassed(f"{what}: limit passed: {'; '.join(passed)}")
+        raise LimitPassed(f"{what}: limit exceeded: {'; '.join(passed)}")

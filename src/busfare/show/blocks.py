@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from os.path import commonpath
 from shlex import join, quote
 from typing import TYPE_CHECKING, Any
 
@@ -98,12 +99,21 @@ def what_to_do(
         place, *places = [*map(str, of.call_sites)] or [""]
         more = [*places, *_gain_notes(finding.overlaps_with, ids, of.rests_on)]
         evidence = where(finding) + of.evidence
-        trace = quote(result.trace.path) if isinstance(result, Report) else "TRACE"
+        trace = quote(_what_if_path(result, finding))
         command = f"busfare what-if {trace} {join(of.what_if)}" if of.what_if else ""
         entries.append(
             Entry(finding.title, gain(finding), evidence, of.change, place, command, more, finding.id)
         )
     return Entries(entries, "What to do", f"predicted gains, {by}", remarks)
+
+
+def _what_if_path(result: Report | JobReport, finding: Any) -> str:
+    """The trace in which `what-if` gains that; the folder of the ranks, if all of them were replayed together."""
+    if isinstance(result, Report):
+        return result.trace.path
+    if result.gains_of_whole_job:
+        return commonpath([rank.path for rank in result.ranks])
+    return str(finding.largest.path)
 
 
 def likely(gain: Ranged) -> str:

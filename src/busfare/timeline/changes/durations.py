@@ -72,10 +72,19 @@ def on_node(node: Node) -> Change:
         priced = model.seconds(with_times(timeline), node) * 1e9
         duration = np.where(moved & np.isfinite(priced), priced, kept)  # without a price, the recorded time
         changed = with_durations(timeline, kernels_held(timeline, duration))
-        changed = replace(changed, node=node, links=shared_links(timeline.operations, node))
+        # Behind the same link, copies share it as the recording shows.
+        alike = timeline.links is not None and _host_link(setting.recorded_on) == _host_link(node)
+        links = timeline.links if alike else shared_links(timeline.operations, node)
+        changed = replace(changed, node=node, links=links)
         return applied(timeline, changed, moved, statement("assumes.host-kept"))
 
     return Change("node", statement("change.on-node", node=node.name), apply, node)
+
+
+def _host_link(node: Node) -> tuple[str, float]:
+    """The kind of the link that limits copies between host and GPU, and its bytes/s."""
+    link = node.host_path(0).narrowest("read")
+    return type(link).__name__, link.bandwidth("read")
 
 
 @change("copy_speed", lambda factor: statement("change.copy-speed", factor=factor))
