@@ -370,6 +370,14 @@ def test_device_memory_that_is_freed_and_allocated_again_comes_from_a_pool() -> 
     assert any("wait of cudaFree" in text(words) for words in finding.rests_on)
     # Libraries free once or twice as they start.
     assert advice_of(allocating(5), "device-allocations") is None
+    # `cudaFree(0)` on many GPUs creates contexts; ten frees at once, and then allocations, are no loop.
+    contexts = [call(100.0 * n, 100.0 * n + 90, "cudaFree", "device") for n in range(12)]
+    first = [call(2000 + 100.0 * n, 2090 + 100.0 * n, "cudaMalloc") for n in range(12)]
+    later = [call(4000 + 10.0 * n, 4005 + 10.0 * n, "cudaFree", "device") for n in range(12)]
+    more = [call(5000 + 100.0 * n, 5090 + 100.0 * n, "cudaMalloc") for n in range(12)]
+    last = made(kernel(7000, 7100), 6990, 6995)
+    assert advice_of(run(*contexts, *first, last), "device-allocations") is None
+    assert advice_of(run(*first, *later, *more, last), "device-allocations") is None
 
 
 def test_a_gain_above_the_time_of_the_copies_says_what_else_it_saves() -> None:

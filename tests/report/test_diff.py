@@ -317,3 +317,11 @@ def test_a_report_shows_its_unit_of_work_in_a_line() -> None:
     ]
     alone = [line for line, _ in render(report_document(summarise(iterations(1, 100))), 100)]
     assert not any("unit of work" in line for line in alone)
+
+
+def test_a_slowdown_of_half_of_a_run_does_not_pass_unseen() -> None:
+    """Its own units differ as much as it differs from the baseline: no test tells, and the gate says so."""
+    steady = iterations(60, 100)
+    half = run(*(row for number in range(60) for row in _step(number, 100 if number < 30 else 200)))
+    with pytest.raises(InputError, match=r"cannot be checked: the (mean|median) of a unit changed by \+\d+"):
+        gate(steady, half, "iteration > +5%")

@@ -278,7 +278,10 @@ def _fact(key: str, value: object) -> str:
 
 
 def who_is_late(
-    collectives: Sequence[Collective], ranks: Sequence[RankTimes], straggler: Straggler | None
+    collectives: Sequence[Collective],
+    ranks: Sequence[RankTimes],
+    straggler: Straggler | None,
+    omissions: Sequence[Omission | Left],
 ) -> list[Text]:
     """The rank that arrives last because of its own work, if any; then how long all ranks wait and transfer. Without
     collectives: no block.
@@ -288,7 +291,8 @@ def who_is_late(
     blocks = [Text(_waited(collectives))]
     if any(row.arrive_seconds is not None for row in collectives):
         waited = sum(rank.waiting_seconds for rank in ranks)
-        late = statement("waits.none-late", seconds=waited)
+        absent = sum(omission.count or 0 for omission in omissions if omission.id == "absent-ranks")
+        late = statement(f"waits.{'absent' if absent else 'none-late'}", seconds=waited, count=absent)
         if straggler:
             evidence = statement("straggling-rank.evidence", **asdict(straggler))
             late = sentences(evidence, statement("waits.of-all", seconds=waited))

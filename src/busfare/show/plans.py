@@ -21,7 +21,9 @@ __all__ = ["kv_document", "offload_document", "plan_document"]
 MOST_ROWS, MOST_SCHEDULES, MOST_KERNELS, MOST_COLUMNS = 40, 20, 1000, 5
 #: Prefix of a prediction that assumes a number of accesses that the user did not give.
 IF_ONCE = "if touched once: "
-AS_PUBLISHED = "Published: by the equations of W14 alone, with a single L+o, G and g for each direction."
+AS_PUBLISHED = (
+    "Published: by the equations of W14 alone; where both directions overlap, with the G of both at once."
+)
 KEPT = "A kernel time that you give is the same on every node; a time from flops and device bytes depends on the GPU."
 
 

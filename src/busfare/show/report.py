@@ -76,7 +76,7 @@ def report_document(
     blocks += [Text(" ".join([busy, *rest[:headline]]), "verdict", face="page")]
     blocks += [Text(" ".join(rest[headline:]), face="page")] if rest[headline:] else []
     if result.collectives and result.ranks:
-        blocks += who_is_late(result.collectives, result.ranks, result.straggler or None)
+        blocks += who_is_late(result.collectives, result.ranks, result.straggler or None, result.omissions)
     if waits := unexplained(result):
         blocks.append(Text(waits, "warning"))
     if result.baseline:

@@ -162,7 +162,8 @@ def _path(steps: pl.DataFrame, drawn_rows: pl.DataFrame, trace: Trace) -> pl.Dat
 
 def _label(part: str, name: str | None, before: str | None, of_call: bool, inside: str | None) -> str:
     """'CPU time between cudaMemcpy and cudaFree'; `inside`: kind and name of the host activity meanwhile."""
-    kind, name = KINDS_OF.get(part, "call" if of_call else "kernel"), name or "unnamed work"
+    kind: str = KINDS_OF.get(part, "call" if of_call else "kernel")
+    name = name or "unnamed work"
     if described := re.match(r"(?:(\S+) \w+, \w+ to|(set) of) \w+", name):  # a copy: `h2d`
         name = described[1] or described[2]
     if part == BETWEEN_CALLS:

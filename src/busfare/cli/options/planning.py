@@ -69,7 +69,7 @@ strategies = Command(
     SHOWN,
     RARE,
     option("--h2d-shared SIZE", "Bytes of --h2d that every chunk needs: copied first."),
-    option("--dependent-chunks", "Chunks need the data of their neighbours.", is_flag=True),
+    option("--dependent-chunks", "A chunk needs the data of chunks before it.", is_flag=True),
     option("--accesses-in N", "How often the kernel reads each input element."),
     option("--accesses-out N", "How often the kernel writes each output element."),
     option("--access-bytes SIZE", "Bytes that neighbouring threads access together: 32B."),
