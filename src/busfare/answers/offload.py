@@ -41,8 +41,6 @@ from busfare.statements import Words, statement
 from busfare.trace import read
 from busfare.trace.window import part_of
 
-__all__ = ["OffloadRow", "PlanOffloadResult", "answer_offload"]
-
 
 class OffloadRow(Predicted, kw_only=True):
     """A schedule. `device_bytes`: GPU memory of its layers and buffers; `share_hidden`: of its copies' time."""

@@ -30,8 +30,6 @@ from busfare.statements import Words, statement
 from busfare.trace import read
 from busfare.trace.window import part_of
 
-__all__ = ["Answer", "PlanResult", "answer_plan", "machine_named"]
-
 #: A strategy this much slower than another is as good: the model cannot tell them apart.
 TIE = 0.01
 #: Of a plan file: 10,000 kernels are about a megabyte.

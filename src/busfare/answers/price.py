@@ -20,10 +20,6 @@ from busfare.nodes import Node, load_node
 from busfare.statements import Words
 from busfare.timeline.build.links import copy_seconds_at_once
 
-__all__ = [
-    "CollectivePrices", "CopiesAtOnce", "CopyAtOnce", "KernelPrice", "KernelPrices", "Prices", "answer_price",
-]  # fmt: skip
-
 
 class Priced(Timed, kw_only=True):
     model: str

@@ -38,17 +38,6 @@ from busfare.trace import Trace
 from busfare.trace.lanes import is_transfer
 from busfare.trace.readers import record_again
 
-__all__ = [
-    "MOST",
-    "MOSTLY_GRAPHS",
-    "by_path",
-    "keeps_graphs",
-    "project",
-    "projected",
-    "run_between",
-    "transfers_priced",
-]
-
 NS = 1e-9
 #: More than this part of the GPU's time is most of it.
 MOST = 0.5
@@ -254,10 +243,7 @@ def projected(projections: Sequence[Projection], guessed: bool = False) -> Proje
     """
     every = list(projections)
     return Projected(
-        **asdict(every[0]),
-        from_guessed_from_gpu_name=guessed,
-        verdict=_verdict(every),
-        projections=every,
+        **asdict(every[0]), from_guessed_from_gpu_name=guessed, verdict=_verdict(every), projections=every
     )
 
 

@@ -15,8 +15,6 @@ from busfare.show.document import Block, Cells, Document, Figure, Table, Text, T
 from busfare.show.svg import COLOUR, COLOURS, Line, Lines
 from busfare.show.words import worded
 
-__all__ = ["kv_document", "offload_document", "plan_document"]
-
 MOST_ROWS, MOST_SCHEDULES, MOST_KERNELS = 40, 20, 1000
 #: Prefix of a prediction that assumes a number of accesses that the user did not give.
 IF_ONCE = "if touched once: "
