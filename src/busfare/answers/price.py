@@ -197,10 +197,8 @@ def _kernel(node: Node, kernel: str, question: questions.Price) -> KernelPrices:
 def _collective(node: Node, kind: str, question: questions.Price) -> CollectivePrices:
     assert question.bytes is not None
     assert question.ranks is not None
-    fabric, size = (
-        Fabric.of(node, question.ranks, question.hosts, question.nvls or None),
-        np.array([float(question.bytes)]),
-    )
+    fabric = Fabric.of(node, question.ranks, question.hosts, question.nvls or None)
+    size = np.array([float(question.bytes)])
     by = {name: price_collectives(fabric, [kind], size, name == "measured") for name in ("measured", "nccl")}
     rows = [
         CollectivePrice(

@@ -181,7 +181,8 @@ def kv_document(result: PlanKvResult) -> Document:
         r.layout: [point.predicted_seconds[r.layout] for point in result.by_block] for r in result.ranking
     }
     lines = predicted_lines([point.block_tokens * piece for point in result.by_block], named)
-    axis = "bytes of one piece; dotted: as requested"
+    axis, requested = "bytes of one piece; dotted: as requested", result.block.bytes / result.block.pieces
+    moved = result.fetched_bytes + result.evicted_bytes
     blocks: list[Block] = [
         *map(Text, result.words),
         table(
@@ -190,9 +191,7 @@ def kv_document(result: PlanKvResult) -> Document:
             {"layout": "layout"},
             {
                 "predicted": str,
-                "rate": lambda row: rate(
-                    (result.fetched_bytes + result.evicted_bytes) / row.predicted_seconds
-                ),
+                "rate": lambda row: rate(moved / row.predicted_seconds),
                 "calls": "calls",
             },
             {"limited by": "limited_by"},
@@ -200,9 +199,7 @@ def kv_document(result: PlanKvResult) -> Document:
         ),
         Figure("layouts", ranking_bars(layouts), "Layouts"),
         table(result.by_block, "Predicted time by tokens per block", {}, by_block),
-        Figure(
-            "blocks", Lines(lines, axis, "predicted", "B", marks=[result.block.bytes / result.block.pieces])
-        ),
+        Figure("blocks", Lines(lines, axis, "predicted", "B", marks=[requested])),
         *_by_length(result),
     ]
     of = f" of {result.model}" if result.model else ""
