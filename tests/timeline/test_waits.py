@@ -233,6 +233,17 @@ def test_an_event_of_the_null_stream_stands_for_work_of_blocking_streams() -> No
     assert makespan_after(timeline(recorded), 1, 100) == pytest.approx(1_020, abs=25)
 
 
+def test_work_queued_before_the_trace_began_comes_before_what_was_issued_later() -> None:
+    """Ten kernels without a call run first, though the calls of the next ten were already made."""
+    queued = [kernel(100.0 * n, 100.0 * n + 99, stream=7, context=1) for n in range(1, 11)]
+    later = [made(kernel(100.0 * n, 100.0 * n + 99, context=1), 5.0 * n, 5.0 * n + 3) for n in range(11, 21)]
+    recorded = run(*queued, *later, call(110, 2_105, "cudaDeviceSynchronize", "device"))
+    taken_apart = timeline(recorded)
+    assert "replay-contradictions" not in omitted(taken_apart)
+    assert share(recorded, "kernels") > 0.9
+    assert makespan_after(taken_apart, 3, 9) == pytest.approx(taken_apart.recorded_ns / 1000 - 90, abs=2)
+
+
 def test_a_report_says_how_much_of_the_run_nothing_explains() -> None:
     first = made(kernel(10, 110, context=1), 0, 3)
     result = summarise(run(first, made(kernel(900, 1_000, context=1), 5, 8)))

@@ -181,6 +181,8 @@ def issued(trace: Trace, host: HostCalls) -> DeviceWork:
         by = _prefetching(operations, host)
         call, launched = np.where(launched | (by < 0), call, by), launched | (by >= 0)
     operations = _with_streams(operations, launched)
+    if not launched.all():
+        call = _before_what_follows(operations, call, launched)
     same = call[1:] == call[:-1]
     if ((call[1:] < call[:-1]) | (same & (begun[1:] < begun[:-1]))).any():
         order = np.lexsort((begun, call))  # like starts keep their order
@@ -221,6 +223,22 @@ def _with_streams(operations: pl.DataFrame, launched: Mask) -> pl.DataFrame:
         direction = -2 - pl.col("direction").to_physical().fill_null(0).cast(pl.Int32)
         stream = pl.when(pl.Series(faults)).then(direction).otherwise(stream)
     return operations.with_columns(stream.alias("stream"), pl.col("device").fill_null(0))
+
+
+def _before_what_follows(operations: pl.DataFrame, call: Rows, launched: Mask) -> Rows:
+    """`call`, for an operation without a call of its own no later than that of any that its stream ran after it.
+
+    A trace that begins while the GPU has work queued shows that work long after calls that came later.
+    """
+    place = ["process", "device", "context", "stream"]
+    rows = operations.select(*place, "start_ns", row=pl.int_range(pl.len()), call=call, launched=launched)
+    last, called = int(call.max()) + 1, pl.when("launched").then("call")
+    rows = rows.sort("start_ns", maintain_order=True).reverse()
+    rows = rows.with_columns(least=pl.min_horizontal("call", called.otherwise(last).cum_min().over(place)))
+    # Among themselves they keep the order in which they began.
+    unlaunched = pl.when("launched").then(last).otherwise("least").cum_min().over("process")
+    least = called.otherwise(pl.min_horizontal("least", unlaunched)).alias("least")
+    return rows.select("row", least).sort("row")["least"].to_numpy().astype(np.int32)
 
 
 def _streams(trace: Trace, used: pl.DataFrame) -> pl.DataFrame:
