@@ -138,6 +138,13 @@ def test_a_limit_that_nothing_can_pass_is_refused(percent: str) -> None:
         parse_limit(f"exposed > {percent}%" if percent[0] != "+" else f"makespan > {percent}%")
 
 
+def test_a_process_may_be_slower_without_the_recorder(ask: Ask) -> None:
+    """Processes of one program differ by more than a recorder costs."""
+    seconds = 1.05 * ask("report", EXAMPLE)["makespan_seconds"]
+    cost = ask("report", EXAMPLE, "--unrecorded", f"{seconds}s")["recording_cost"]
+    assert cost["unrecorded_seconds"] == pytest.approx(seconds)
+
+
 def test_gains_of_a_run_slowed_by_its_recorder_name_their_run(run_here: Run) -> None:
     done = run_here("report", str(EXAMPLE), "--unrecorded", "1ms")
     assert "gains refer to" in " ".join(done.stdout.split())

@@ -63,7 +63,7 @@ COMMANDS = [
     "price --node dgx-a100 --collective all_reduce --ranks 8 --bytes 64MiB",
     "price --from a100-sxm4-80gb --node h100-sxm --kernel gemm --type fp16 --shape 4096,8192,8192 --seconds 2.1ms",
     "plan --h2d 336MB --d2h 504MB --kernel 12ms --node h100-sxm --flops 1G --device-bytes 1GB",
-    f"plan --from-trace {LOOP} --kernel-name smooth --sweep streams --to gh200",
+    f"plan --from-trace {LOOP} --kernel-name smooth --to gh200",
     "plan offload --model llama-3.1-70b --type q4_0 --tokens 512 --node rtx-4090",
     "plan kv --model llama-3.1-8b --tokens 8192 --node h100-probed",
     "nodes",

@@ -52,7 +52,6 @@ def cases() -> dict[str, list[str]]:
         "h100-sxm",
     ]
     made["plan/titan"] = ["plan", "--h2d", "100MB", "--d2h", "300MB", "--kernel", "20ms", "--node", "titan"]
-    made["plan/sweep"] = [*made["plan/streams"], "--sweep", "streams"]
     made["plan/from-trace"] = ["plan", "--from-trace", str(EXAMPLES / "smooth-out-of-core-h100.json.gz")]
     made["plan/offload"] = [
         "plan", "offload", "--layers", "40", "--bytes-per-layer", "400MB", "--seconds-per-layer", "3ms",

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from busfare.errors import InputError
 from busfare.nodes import catalogue_names, load_node
 from busfare.planning import Plan, Prediction, Problem, Step, machine_of, plan, plans
-from busfare.planning.machine import Machine
+from busfare.planning.machine import HostCurves, Machine
 from busfare.planning.problem import ACCESSES
-from busfare.planning.rank import break_even, faster_link, ranked
+from busfare.planning.rank import break_even, ranked
 from busfare.planning.strategies import STRATEGIES
 from busfare.planning.streams import closed, cut_of, played
 
@@ -109,6 +110,24 @@ def test_from_break_even_on_unmapped_strategies_are_faster() -> None:
     # Where CPU and GPU share one memory nothing crosses a bus, however often it is read.
     shared = plan(problem, MACHINES["mi300a"])
     assert (shared.best.strategy, shared.best.assumes) == ("managed", ())
+
+
+def faster_link(machine: Machine, factor: float) -> Machine:
+    """`machine` with a host link `factor` times as fast in both directions; faults and staging beyond it cost the same."""
+
+    def faster(curves: HostCurves) -> HostCurves:
+        now = curves.copy.long_gap_per_byte_s
+        then = now / factor
+        scaled = {name: getattr(curves, name).scaled(1 / factor) for name in ("copy", "mapped", "prefetched")}
+        faulted = tuple(max(0.0, gap - now) + then for gap in curves.faulted.gap_per_byte_s)
+        pageable = tuple(max(then, gap if gap > now else 0.0) for gap in curves.pageable.gap_per_byte_s)
+        return curves._replace(
+            **scaled,
+            faulted=structs.replace(curves.faulted, gap_per_byte_s=faulted),
+            pageable=structs.replace(curves.pageable, gap_per_byte_s=pageable),
+        )
+
+    return replace(machine, h2d=faster(machine.h2d), d2h=faster(machine.d2h))
 
 
 @settings(deadline=None)

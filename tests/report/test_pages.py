@@ -68,9 +68,7 @@ def job(folder: Path) -> Document:
 
 
 def planned(_: Path) -> Document:
-    question = Plan.of(
-        h2d="336MB", d2h="504MB", kernel="12ms", flops="12G", node="h100-sxm", sweep="link", to=["gh200"]
-    )
+    question = Plan.of(h2d="336MB", d2h="504MB", kernel="12ms", flops="12G", node="h100-sxm", to=["gh200"])
     result = answer_plan(question)
     result.name = HOSTILE
     return plan_document(result)
@@ -118,7 +116,7 @@ PAGES: list[tuple[Callable[[Path], Document], set[str], tuple[str, ...]]] = [
     ),
     (lambda _: reported(hostile_trace()), {"timeline"}, ()),
     (job, {"strip", "spread-makespan_seconds", "largest-exposed_seconds"}, ()),
-    (planned, {"ranking", "sweep", "roofline"}, ()),
+    (planned, {"ranking", "roofline"}, ()),
     (changed, {"gains", "path", "timeline"}, ()),
     (on_another_node, {"projection"}, ()),
     (probe, {"bandwidth", "latency", "residuals"}, ()),

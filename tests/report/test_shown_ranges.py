@@ -66,7 +66,7 @@ def predictions(result: Any, where: str = "") -> Iterator[tuple[str, float | Non
         (("compare", HERE, THERE), 4),
         (("what-if", TRAIN, "--pin", "--async", "--node", "h200-sxm"), 4),
         (("what-if", HERE, "--streams", "3"), 2),
-        (("plan", *KERNEL, "--node", "h100-probed", "--to", "k20", "--sweep", "link"), 12),
+        (("plan", *KERNEL, "--node", "h100-probed", "--to", "k20"), 12),
         (("bench", "strategies", "--virtual", "rtx-4090", "--node", "rtx-4090", "--quick"), 10),
         (("bench", "methods", "--virtual", "rtx-4090", "--node", "rtx-4090", "--quick"), 10),
     ],

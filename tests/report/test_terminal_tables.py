@@ -42,7 +42,7 @@ COMMANDS = {
     "compare": ("compare", STREAMS, STREAMS_H200),
     "price": ("price", "--node", "h100-sxm", "--bytes", "64MiB"),
     "diff": ("diff", TRAINING, STREAMS),
-    "plan": ("plan", *PLANNED, "--to", "gh200", "--sweep", "kernel"),
+    "plan": ("plan", *PLANNED, "--to", "gh200"),
     "nodes": ("nodes",),
     "methods": ("bench", "methods", "--from", f"{unpacked('bench')}/methods-h100.json"),
     "strategies": ("bench", "strategies", "--from", f"{unpacked('bench')}/strategies-h100.json"),

@@ -9,11 +9,6 @@ from msgspec import UNSET, Struct, UnsetType
 from busfare.cost.ranges import is_wide
 from busfare.statements import Words
 
-__all__ = [
-    "Predicted", "Ranged", "Timed", "between", "count", "flops", "percent", "rate", "ratio", "several", "signed_percent",
-    "size", "time",
-]  # fmt: skip
-
 
 def size(bytes_: float) -> str:
     """Bytes with a decimal unit: '1.2 GB'."""

@@ -30,8 +30,6 @@ from busfare.trace.tables import OPERATIONS_RECORDED
 from busfare.trace.totals import union_of
 from busfare.trace.words import BLOCKING_COPY, SYMBOL_COPY
 
-__all__ = ["COPY", "DIRECTIONS", "TO_OR_FROM_HOST", "WORTH_SAYING", "Rule", "mostly_copies", "rules_for"]
-
 NS = 1e-9
 #: GPUs inside a processor, where the trace does not say so itself: Tegra modules, Grace-Blackwell desktops, APUs.
 INTEGRATED = r"\b(Orin|Xavier|Tegra|Jetson|Thor|GB10|MI300A)\b|Radeon.* Graphics$"

@@ -291,10 +291,8 @@ def _of_gaps(run: Timeline, steps: pl.DataFrame) -> Owner | None:
         ],
         how="diagonal",
     )
-    of_program, samples = (
-        named.filter(pl.col("kind") != "os-call"),
-        trace.activity.filter(pl.col("end_ns").is_null()),
-    )
+    of_program = named.filter(pl.col("kind") != "os-call")
+    samples = trace.activity.filter(pl.col("end_ns").is_null())
     candidates = (
         deepest(of_program, gaps),
         most_sampled(samples, gaps),

@@ -218,15 +218,12 @@ FIXES, OF_BYTES = {"guessed-node": "; override with --from"}, ("unrouted",)
 
 def omitted(omissions: Sequence[Omission], title: str = "Limits of this trace") -> list[Items]:
     """What was skipped, repaired or unknown; no block if the list is empty."""
-    sentences = [
-        f"{o.id}{f' ({count(o.count)}×)' if o.count and o.id not in OF_BYTES else ''}: {o.what}{FIXES.get(o.id, '')}"
-        + (
-            f" ({several(o.traces, 'trace')}{'; first shown' * (o.traces > 1)})"
-            if isinstance(o, Left) and o.traces
-            else ""
-        )
-        for o in omissions
-    ]
+    sentences = []
+    for o in omissions:
+        times = f" ({count(o.count)}×)" if o.count and o.id not in OF_BYTES else ""
+        traces = o.traces if isinstance(o, Left) else 0
+        of = f" ({several(traces, 'trace')}{'; first shown' * (traces > 1)})" if traces else ""
+        sentences.append(f"{o.id}{times}: {o.what}{FIXES.get(o.id, '')}{of}")
     return [Items(sentences, title)] if sentences else []
 
 

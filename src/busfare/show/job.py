@@ -59,9 +59,7 @@ EXPLAINED = (
 
 
 def job_document(
-    result: JobReport,
-    together: JobTimeline | None = None,
-    figures: Sequence[RankFigures] = (),
+    result: JobReport, together: JobTimeline | None = None, figures: Sequence[RankFigures] = ()
 ) -> Document:
     """The report. `together`: the job to draw. `figures`: of each trace (`Job.figures`)."""
     result = worded(result)

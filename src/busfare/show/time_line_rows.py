@@ -28,8 +28,6 @@ from busfare.trace.columns import first_pairs
 from busfare.trace.lanes import is_communication, is_transfer, is_work
 from busfare.trace.words import CLASSES, kind_codes, of_codes
 
-__all__ = ["job_time_line", "meetings", "time_line"]
-
 #: The busiest of each are drawn; of the stretches between calls, so many are named by what the host did meanwhile.
 MOST_GPUS, MOST_THREADS, MOST_RANKS, MOST_ACTIVITIES = 8, 8, 8, 200
 #: Parts of the critical path in which an operation runs.

@@ -63,7 +63,6 @@ strategies = Command(
     "What to change",
     option("--streams N", "Use this many streams instead of the best number."),
     option("--levels N", "Maximum number of chunks."),
-    option("--sweep WHAT", "Vary link, streams, bytes or kernel."),
     "Output",
     details,
     SHOWN,

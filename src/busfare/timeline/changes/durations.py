@@ -47,11 +47,6 @@ from busfare.timeline.model import (
 )
 from busfare.trace.lanes import Union
 
-__all__ = [
-    "RATIOS", "copy_speed", "host_changes", "host_doubt", "host_ratio", "host_times", "kernel_changes", "kernel_times",
-    "kernels_held", "nanoseconds_of_kernels", "on_node", "prefetch",
-]  # fmt: skip
-
 #: Rules for kernel times that compare two nodes: a rate of the GPU.
 RATIOS = {"bandwidth": "memory_bandwidth_bytes_per_s", "clock": "clock_hz"}
 #: Calls by which hosts compare: what programs call most.
@@ -135,8 +130,7 @@ def _predicted_kernels(to: Node) -> Change:
 
 
 @change(
-    "host",
-    lambda factor, measured=False: statement(f"change.host{'-measured' * measured}", factor=factor),
+    "host", lambda factor, measured=False: statement(f"change.host{'-measured' * measured}", factor=factor)
 )
 def host_times(timeline: Timeline, setting: Setting, factor: float, measured: bool = False) -> Applied:
     """What the host does in calls and between them takes `factor` times its time; its waits are what they wait for.
