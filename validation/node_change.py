@@ -113,12 +113,7 @@ def _occasion(machine: Machine) -> Occasion:
 
 
 def moved(
-    program: str,
-    rebuilt: Timeline,
-    trace: Trace,
-    seconds: float,
-    nodes: tuple[Node, Node],
-    target: Occasion,
+    program: str, rebuilt: Timeline, trace: Trace, seconds: float, nodes: tuple[Node, Node], target: Occasion
 ) -> Moved:
     """`rebuilt`: the timeline of `trace`; `seconds`: what the program takes unrecorded on the first of both nodes; `target`:
     what it took on the second.

@@ -119,11 +119,7 @@ def test_without_the_old_node_it_says_what_is_missing() -> None:
 
 
 @settings(max_examples=200, deadline=None)
-@given(
-    st.floats(1, 64 * SERIAL_BYTES),
-    st.floats(1e-12, 1e-8),
-    st.floats(1e-12, 1e-8),
-)
+@given(st.floats(1, 64 * SERIAL_BYTES), st.floats(1e-12, 1e-8), st.floats(1e-12, 1e-8))
 def test_the_rate_of_staging_is_the_inverse_of_staging(size: float, link: float, copy: float) -> None:
     sizes, links, paces = np.array([size]), np.array([link]), np.array([copy])
     seconds = staged_seconds(sizes, links, paces)

@@ -7,14 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from busfare.nodes.gpus import catalogue_text
-from tests.trace import (
-    build_kineto,
-    build_nsys,
-    build_nvprof,
-    build_rocprof,
-    build_rocprof_files,
-    build_xla,
-)
+from tests.trace import build_kineto, build_nsys, build_nvprof, build_rocprof, build_rocprof_files, build_xla
 from tests.trace.build_directory import export_directory
 
 __all__ = ["CORPUS"]

@@ -151,10 +151,7 @@ def cannot_be_run(part: Part, node: Node | None) -> bytes:
 
 
 def test_workers_that_lack_busfare_are_named(place: Place) -> None:
-    with (
-        place.workers() as workers,
-        pytest.raises(InputError, match=r"a worker failed .ModuleNotFoundError"),
-    ):
+    with place.workers() as workers, pytest.raises(InputError, match=r"a worker failed .ModuleNotFoundError"):
         list(read_by(workers, iter([Part("x", True)]), None, cannot_be_run))
 
 

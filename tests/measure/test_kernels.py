@@ -126,10 +126,7 @@ def measurements(seconds: dict[str, tuple[int, int, float]]) -> dict[Case, Measu
 
 def test_a_batch_of_products_takes_what_a_product_of_a_train_takes() -> None:
     by_case = measurements(
-        {
-            "gemm-fp16-64x512x512x512": (0, 23, 23 * 40e-6),
-            "gemm-tf32-8192x8192x8192": (0, 1, 2e-3),
-        }
+        {"gemm-fp16-64x512x512x512": (0, 23, 23 * 40e-6), "gemm-tf32-8192x8192x8192": (0, 1, 2e-3)}
     )
     (kernels,) = kernels_of(by_case, {})
     (product,) = kernels.gemm  # those of types with one product are in the pipelines' rates

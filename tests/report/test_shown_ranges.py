@@ -145,8 +145,7 @@ def test_a_change_without_effect_is_as_unsure_as_units_of_the_run_differ(spread:
 
 
 @pytest.mark.parametrize(
-    "changes",
-    [[kernel_times(2.0)], [kernel_times(0.5)], [copy_speed(0.5)], [copy_speed(2.0)]],
+    "changes", [[kernel_times(2.0)], [kernel_times(0.5)], [copy_speed(0.5)], [copy_speed(2.0)]]
 )
 def test_changed_durations_gain_no_more_than_they_save(changes: list[Change]) -> None:
     recorded = read(Path(TRAIN))

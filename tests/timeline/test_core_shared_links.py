@@ -90,9 +90,7 @@ def test_what_a_copy_gets_adds_up_to_its_bytes(columns: Columns) -> None:
 
 
 @given(timelines(links=True, early=False))
-def test_no_link_is_overfull_and_shares_are_max_min_fair_by_weight(
-    columns: Columns,
-) -> None:
+def test_no_link_is_overfull_and_shares_are_max_min_fair_by_weight(columns: Columns) -> None:
     for _, _, flows in moments(columns, _core.play(columns)):
         rates, most = fair_rates(columns, flows), room(columns, flows)
         load = {link: sum(rates[f] * links_of(columns, f).get(link, 0) for f in flows) for link in most}

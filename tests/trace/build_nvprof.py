@@ -28,7 +28,7 @@ COLUMNS: dict[str, list[str]] = {
     PREFIX + "RUNTIME": CALL,
     PREFIX + "DRIVER": CALL,
     PREFIX + "SYNCHRONIZATION": [
-        *["_id_", "type", "start", "end", "correlationId", "contextId", "streamId", "cudaEventId"],
+        *["_id_", "type", "start", "end", "correlationId", "contextId", "streamId", "cudaEventId"]
     ],
     PREFIX + "CUDA_EVENT": ["_id_", "correlationId", "contextId", "streamId", "eventId"],
     PREFIX + "UNIFIED_MEMORY_COUNTER": [
@@ -43,7 +43,7 @@ COLUMNS: dict[str, list[str]] = {
             "dstId",
             "streamId",
             "processId",
-        ],
+        ]
     ],
     PREFIX + "MARKER": ["_id_", "flags", "timestamp", "id", "objectKind", "objectId", "name", "domain"],
     PREFIX + "DEVICE": [

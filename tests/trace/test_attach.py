@@ -18,13 +18,7 @@ from busfare.timeline import timeline
 from busfare.timeline.changes import Setting, apply_all, changes_of
 from busfare.timeline.changes.fewer_copies import repeated_copies, returned_copies
 from busfare.trace import Trace, read
-from busfare.trace.attach import (
-    METRICS,
-    _bare,
-    counted_kernels,
-    printed_counters,
-    with_fingerprints_of,
-)
+from busfare.trace.attach import METRICS, _bare, counted_kernels, printed_counters, with_fingerprints_of
 from busfare.trace.tables import COUNTERS
 from busfare.trace.words import function_name
 from tests.conftest import Ask

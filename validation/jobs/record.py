@@ -147,8 +147,7 @@ def ranks(count: int, chosen: list[str], out: Path, mode: str, timeout_s: float)
     else:
         started = [
             subprocess.Popen(
-                argv,
-                env=variables | {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(count)},
+                argv, env=variables | {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(count)}
             )
             for rank in range(count)
         ]
