@@ -259,11 +259,8 @@ def test_plans_take_the_link_of_a_slot() -> None:
         busfare.plan(h2d="336MB", kernel="12ms", node="h100-probed", link=link) for link in (None, "pcie:4x4")
     )
     first = narrow.ranking[0]
-    assert (narrow.node, wide.ranking[0].rung, first.rung) == (
-        "h100-probed on pcie:4x4",
-        "probed",
-        "datasheet",
-    )
+    expected = ("h100-probed on pcie:4x4", "probed", "datasheet")
+    assert (narrow.node, wide.ranking[0].rung, first.rung) == expected
     assert first.predicted_seconds > 3 * wide.ranking[0].predicted_seconds
     assert first.high_seconds / first.low_seconds > wide.ranking[0].high_seconds / wide.ranking[0].low_seconds
     model = {"model": "llama-3.1-8b", "node": "rtx-4090", "link": "pcie:4x4"}

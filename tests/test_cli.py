@@ -271,11 +271,8 @@ def test_what_if_writes_two_time_lines_and_a_page(tmp_path: Path) -> None:
 
 def test_gpus_are_listed_by_a_word_of_their_name() -> None:
     names = [line.split()[0] for line in run("nodes", "3060").stdout.splitlines() if line]
-    assert {name for name in names if name.startswith("rtx")} == {
-        "rtx-3060",
-        "rtx-3060-laptop",
-        "rtx-3060-ti",
-    }
+    expected = {"rtx-3060", "rtx-3060-laptop", "rtx-3060-ti"}
+    assert {name for name in names if name.startswith("rtx")} == expected
     assert json.loads(run("nodes", "a100", "sxm4", "--json").stdout)["gpus"][0]["link"] == "pcie:4x16"
     assert json.loads(run("nodes", "--json", "rtx", "5090").stdout)["nodes"][0]["name"] == "rtx-5090"
     assert run("nodes", "no-such-gpu").returncode == 2

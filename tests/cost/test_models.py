@@ -304,10 +304,8 @@ def test_a_node_of_long_copies_alone_takes_the_start_of_the_engine() -> None:
     assert rungs == {1: "datasheet", 64 * MIB: "probed"}
     choice = trusted(node, "h2d", "pinned", price(node, "h2d", "pinned", 1))
     assert choice is not None
-    assert (choice[0], text(choice[1])) == (
-        "datasheet",
-        "on this node, only long copies were measured on this path",
-    )
+    expected = ("datasheet", "on this node, only long copies were measured on this path")
+    assert (choice[0], text(choice[1])) == expected
 
 
 def test_a_program_sees_the_call_and_the_wait() -> None:

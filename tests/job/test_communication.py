@@ -264,10 +264,8 @@ def test_the_published_step_of_eight_ranks_mostly_waits() -> None:
     """
     result = reported(str(DATA / "ranks/dlrm-8xv100"))
     rows = result["collectives"]
-    assert {(row["kind"], row["count"], row["ranks"]) for row in rows} == {
-        ("all_to_all", 5, 8),
-        ("all_reduce", 3, 8),
-    }
+    expected = {("all_to_all", 5, 8), ("all_reduce", 3, 8)}
+    assert {(row["kind"], row["count"], row["ranks"]) for row in rows} == expected
     wait, transfer = (sum(row[name] for row in rows) for name in ("arrive_seconds", "transfer_seconds"))
     recording = sum(rank["recording_wait_seconds"] for rank in result["ranks"])
     assert (wait + recording) / (wait + recording + transfer) == pytest.approx(0.96, abs=0.01)
@@ -312,10 +310,8 @@ def test_ranks_of_a_single_file_are_distinguished() -> None:
     """Two processes of one Nsight Systems export, by NVTX ranges `nccl:…` (GindaChen/nsys-ai): 31 collectives each."""
     path = DATA / "traces/nsys/nsys-ai-2xh100-after.sqlite"
     result = reported(str(path))
-    assert [(row["kind"], row["count"]) for row in result["collectives"]] == [
-        ("all_to_all", 30),
-        ("send_receive", 1),
-    ]
+    expected = [("all_to_all", 30), ("send_receive", 1)]
+    assert [(row["kind"], row["count"]) for row in result["collectives"]] == expected
     waits = {rank["rank"]: rank["waiting_seconds"] for rank in result["ranks"]}
     assert waits == pytest.approx({0: 4.27e-3, 1: 18.2e-3}, rel=0.01)
 

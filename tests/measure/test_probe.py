@@ -172,11 +172,8 @@ def test_the_node_file_reads_back_as_the_node(whole: probing.Probed) -> None:
     sizes = [1, 5000, 1 << 20, 1 << 30]
     assert len(read_back.curves) == len(whole.node.curves)
     for read_curve, true in zip(read_back.curves, whole.node.curves, strict=True):
-        assert (read_curve.direction, read_curve.memory, read_curve.faults) == (
-            true.direction,
-            true.memory,
-            true.faults,
-        )
+        expected = (true.direction, true.memory, true.faults)
+        assert (read_curve.direction, read_curve.memory, read_curve.faults) == expected
         assert read_curve.seconds(sizes) == pytest.approx(true.seconds(sizes), rel=1e-3)
         assert read_curve.together(16, sizes) == pytest.approx(true.together(16, sizes), rel=1e-3)
     assert [c.call for c in read_back.costs] == [c.call for c in whole.node.costs]

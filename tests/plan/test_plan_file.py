@@ -56,12 +56,8 @@ def test_a_good_file_reads(tmp_path: Path) -> None:
     file = read_plan_file(written(tmp_path, GOOD))
     state, pipeline, steps = file.problems
     assert file.node == "h100-sxm"
-    assert (state.name, state.h2d_bytes, state.kernel_seconds, state.levels) == (
-        "state",
-        704_600_000,
-        0.012,
-        42,
-    )
+    expected = ("state", 704_600_000, 0.012, 42)
+    assert (state.name, state.h2d_bytes, state.kernel_seconds, state.levels) == expected
     assert pipeline.kernel_at == ((8, 0.015),)
     assert pipeline.d2h_bytes == 0
     assert steps.steps == (Step(0.003, 100e6, 0.0), Step(0.004, 0.0, 50e6))

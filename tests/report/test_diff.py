@@ -303,10 +303,8 @@ def test_layers_of_two_windows_of_a_job_are_slower_on_every_gpu(before: Path) ->
     """300 ms each, of 17 and 15 layers with two attention kernels: 17 / 15 is 13 % more a layer."""
     result = busfare.diff(before, before.with_name(before.name.replace("before", "after")))
     assert result.comparable == "units" and abs(result.makespan.change_seconds) < 1e-3
-    assert [(u.device, u.count_before, u.count_after, u.real) for u in result.units] == [
-        (0, 17, 15, True),
-        (1, 17, 15, True),
-    ]
+    expected = [(0, 17, 15, True), (1, 17, 15, True)]
+    assert [(u.device, u.count_before, u.count_after, u.real) for u in result.units] == expected
     assert all(10 < (unit.change_percent or 0) < 17 for unit in result.units)
 
 

@@ -136,11 +136,8 @@ def test_percentages_have_a_single_format(share: float, shown: str, signed: str)
 
 
 def test_negative_amounts_have_a_minus_and_no_hyphen() -> None:
-    assert (amounts.time(-0.0032), amounts.size(-1.2e9), amounts.time(-3e-9)) == (
-        "−3.2 ms",
-        "−1.2 GB",
-        "−3 ns",
-    )
+    expected = ("−3.2 ms", "−1.2 GB", "−3 ns")
+    assert (amounts.time(-0.0032), amounts.size(-1.2e9), amounts.time(-3e-9)) == expected
 
 
 def test_percentages_and_counts_are_formatted_by_amounts() -> None:

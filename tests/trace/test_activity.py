@@ -99,11 +99,8 @@ def test_nsys_tells_of_system_calls_and_samples(tmp_path: Path) -> None:
     file = export.write(tmp_path / "export.sqlite")
     assert read(file).activity.is_empty()
     activity = read(file, activity=True).activity.sort("start_ns")
-    assert activity.select("kind", "name").rows() == [
-        ("os-call", "poll"),
-        ("sample", "prepare(int) (app)"),
-        ("sample", None),
-    ]
+    expected = [("os-call", "poll"), ("sample", "prepare(int) (app)"), ("sample", None)]
+    assert activity.select("kind", "name").rows() == expected
     assert (activity["end_ns"] - activity["start_ns"]).to_list() == [800, None, None]
 
 

@@ -213,17 +213,11 @@ def test_every_kernel_without_counted_bytes_has_a_reason(counters: Path, recordi
 
     scale, double, add = "scale<float>", "scale<double>", "(anonymousnamespace)::add"
     differ = [(ADD, 1000, 0, 2000), (ADD, 1300, 0, 2000)]
-    assert reasons((SCALE, "n/a", 4, 16), *differ) == {
-        scale: "no-number",
-        double: "no-row",
-        add: "rows-differ",
-    }
+    expected = {scale: "no-number", double: "no-row", add: "rows-differ"}
+    assert reasons((SCALE, "n/a", 4, 16), *differ) == expected
     assert reasons(*differ) == {scale: "no-row", double: "no-row", add: "rows-differ"}
-    assert reasons(("scale", 1, 2, 3), ("add", "nan", 1, 1), ("add", 7, 7, 7)) == {
-        scale: "shared-name",
-        double: "shared-name",
-        add: None,
-    }
+    expected = {scale: "shared-name", double: "shared-name", add: None}
+    assert reasons(("scale", 1, 2, 3), ("add", "nan", 1, 1), ("add", 7, 7, 7)) == expected
 
 
 @pytest.mark.parametrize(

@@ -363,10 +363,8 @@ def test_a_package_is_all_that_a_format_needs(tmp_path: Path) -> None:
     path.write_text("LINES 7.1")
     trace = read(path)
     assert (trace.format, trace.producer) == ("lines", "7.1")
-    assert [(o.id, text(o.what).rpartition("; ")[2]) for o in trace.omissions] == [
-        ("blots", "blots of red ink: skipped"),
-        ("no-gpu-records", "record with `lines --gpu`"),
-    ]
+    expected = [("blots", "blots of red ink: skipped"), ("no-gpu-records", "record with `lines --gpu`")]
+    assert [(o.id, text(o.what).rpartition("; ")[2]) for o in trace.omissions] == expected
     assert may_be_trace(path)
     (tmp_path / "empty.lines").touch()
     assert may_be_trace(tmp_path / "empty.lines")

@@ -154,11 +154,8 @@ def test_categories_of_2021_in_capitals(tmp_path: Path) -> None:
         event("Runtime", "cudaMemcpy", 1, 3, args={"correlation": 2}),
     ]
     trace = written(events, tmp_path)
-    assert trace.operations.select("kind", "device", "stream").rows() == [
-        ("kernel", 2, 7),
-        ("copy", 2, 7),
-        ("set", 2, 7),
-    ]
+    expected = [("kernel", 2, 7), ("copy", 2, 7), ("set", 2, 7)]
+    assert trace.operations.select("kind", "device", "stream").rows() == expected
     assert trace.calls["waits_for"].to_list() == ["operation"]
 
 
@@ -212,10 +209,8 @@ def test_huge_numbers_are_unknown_and_not_wrapped(tmp_path: Path) -> None:
         kernel("long", 20, 1e300, 3),
     ]
     trace = written(events, tmp_path)
-    assert trace.operations.select("name", "bytes", "correlation", "device").rows() == [
-        ("k", None, 1, 0),
-        (None, None, None, 0),
-    ]
+    expected = [("k", None, 1, 0), (None, None, None, 0)]
+    assert trace.operations.select("name", "bytes", "correlation", "device").rows() == expected
     assert omitted(trace)["unusable-events"] == 1
     assert omitted(trace)["untimed"] == 1
 
@@ -274,10 +269,8 @@ def test_a_stream_wait_names_the_record_that_it_waits_for(tmp_path: Path) -> Non
     ]
     trace = written(events, tmp_path)
     wanted = ["kind", "start_ns", "stream", "event", "correlation", "record_correlation", "process"]
-    assert trace.events.select(wanted).rows() == [
-        ("record", 0, 7, 5, 1, None, 4242),
-        ("wait", 11000, 13, 5, 2, 1, 4242),
-    ]
+    expected = [("record", 0, 7, 5, 1, None, 4242), ("wait", 11000, 13, 5, 2, 1, 4242)]
+    assert trace.events.select(wanted).rows() == expected
 
 
 def test_a_wait_for_a_record_before_the_window_has_no_record(tmp_path: Path) -> None:
@@ -300,10 +293,8 @@ def test_a_record_that_has_a_row_is_not_implied_again(tmp_path: Path) -> None:
         sync("Stream Wait Event", 11, 0.5, 2, stream=13, **waited),
     ]
     trace = written(events, tmp_path)
-    assert trace.events.select("kind", "stream", "event", "correlation").rows() == [
-        ("record", 7, 5, 1),
-        ("wait", 13, 5, 2),
-    ]
+    expected = [("record", 7, 5, 1), ("wait", 13, 5, 2)]
+    assert trace.events.select("kind", "stream", "event", "correlation").rows() == expected
 
 
 def test_graph_nodes_share_the_correlation_of_their_launch(tmp_path: Path) -> None:

@@ -178,19 +178,15 @@ def test_what_copies_is_no_kernel(
 ) -> None:
     trace = launched(tmp_path, "hipMemcpyWithStream", name)
     wanted = ["kind", "direction", "source_memory", "destination_memory", "name"]
-    assert trace.operations.select(wanted).rows() == [
-        ("copy", direction, source, destination, None),
-        ("kernel", None, None, None, "gemm(float*)"),
-    ]
+    expected = [("copy", direction, source, destination, None), ("kernel", None, None, None, "gemm(float*)")]
+    assert trace.operations.select(wanted).rows() == expected
     assert omitted(trace).get("unknown-memory", 0) == (direction != "d2d")
     assert omitted(trace)["unknown-sizes"] == 1
 
 
 def test_what_fills_is_a_set(tmp_path: Path) -> None:
-    assert launched(tmp_path, "hipMemsetAsync", "FillBuffer").operations["kind"].to_list() == [
-        "set",
-        "kernel",
-    ]
+    expected = ["set", "kernel"]
+    assert launched(tmp_path, "hipMemsetAsync", "FillBuffer").operations["kind"].to_list() == expected
 
 
 def test_a_kernel_of_cudas_may_be_called_so(tmp_path: Path) -> None:

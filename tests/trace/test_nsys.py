@@ -111,10 +111,8 @@ def test_migrations_have_no_correlation_and_managed_memory(tmp_path: Path) -> No
     trace = written(export, tmp_path)
     migrations = trace.operations.filter(pl.col("kind") == "migration")
     wanted = ["direction", "bytes", "source_memory", "destination_memory", "correlation"]
-    assert migrations.select(wanted).rows() == [
-        ("h2d", 65536, "managed", "managed", None),
-        ("d2h", 4096, "managed", "managed", None),
-    ]
+    expected = [("h2d", 65536, "managed", "managed", None), ("d2h", 4096, "managed", "managed", None)]
+    assert migrations.select(wanted).rows() == expected
     assert "cut-window" not in omitted(trace)  # a migration never had a call
 
 
@@ -124,10 +122,8 @@ def test_correlation_ids_are_unique_per_process_only(tmp_path: Path) -> None:
         export.call(name, 0, 10, 9, process)
         export.wait(2, 1, 9, 9, process, streamId=13, eventId=4)
     trace = written(export, tmp_path)
-    assert trace.calls.select("process", "waits_for", "stream").sort("process").rows() == [
-        (71, "stream", 13),
-        (72, "none", None),
-    ]
+    expected = [(71, "stream", 13), (72, "none", None)]
+    assert trace.calls.select("process", "waits_for", "stream").sort("process").rows() == expected
     assert trace.events.select("process", "kind", "stream", "event").rows() == [(72, "wait", 13, 4)]
 
 
@@ -154,11 +150,8 @@ def test_the_calls_name_decides_what_it_waits_for_and_not_sync_type(
     ids = {"stream": {"streamId": 13}, "event": {"eventId": 21}}.get(waits_for, {})
     export.wait(sync_type, 1, 99, 1, **ids)
     trace = written(export, tmp_path)
-    assert trace.calls.select("waits_for", "stream", "event").row(0) == (
-        waits_for,
-        13 if waits_for == "stream" else None,
-        21 if waits_for == "event" else None,
-    )
+    expected = (waits_for, 13 if waits_for == "stream" else None, 21 if waits_for == "event" else None)
+    assert trace.calls.select("waits_for", "stream", "event").row(0) == expected
     assert trace.events.is_empty()
 
 
@@ -177,10 +170,8 @@ def test_the_call_identifies_a_stream_wait_whatever_its_sync_type(tmp_path: Path
     export.call("cudaStreamWaitEvent_v3020", 10, 15, 2)
     export.wait(3, 11, 14, 2, streamId=14, eventId=4)  # 3 was `stream synchronise` then
     trace = written(export, tmp_path)
-    assert trace.events.select("kind", "start_ns", "stream", "event").rows() == [
-        ("record", 0, 13, 4),
-        ("wait", 11, 14, 4),
-    ]
+    expected = [("record", 0, 13, 4), ("wait", 11, 14, 4)]
+    assert trace.events.select("kind", "start_ns", "stream", "event").rows() == expected
 
 
 def test_a_wait_without_its_call_is_counted_and_not_guessed(tmp_path: Path) -> None:
@@ -497,12 +488,8 @@ def test_the_cuda_ordinal_names_a_gpu_and_not_nsyss_number(tmp_path: Path) -> No
     for number, cuda in enumerate((3, 2, 1, 0)):
         export.add("TARGET_INFO_GPU", **gpu(number, cuda))
     devices = written(export, tmp_path).devices.sort("device")
-    assert devices.select("device", "uuid").rows() == [
-        (0, "uuid-3"),
-        (1, "uuid-2"),
-        (2, "uuid-1"),
-        (3, "uuid-0"),
-    ]
+    expected = [(0, "uuid-3"), (1, "uuid-2"), (2, "uuid-1"), (3, "uuid-0")]
+    assert devices.select("device", "uuid").rows() == expected
 
 
 def test_the_map_of_a_process_wins_over_the_ordinal(tmp_path: Path) -> None:

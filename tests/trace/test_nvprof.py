@@ -114,10 +114,8 @@ def test_calls_of_unknown_number_are_counted_and_wait_for_nothing(tmp_path: Path
     file.call(99_999, 600, 610, 9)
     file.call(99_998, 620, 630, 10, "DRIVER")
     trace = written(file, tmp_path)
-    assert trace.calls.select("name", "waits_for").rows()[-2:] == [
-        ("runtime call 99999", "none"),
-        ("driver call 99998", "none"),
-    ]
+    expected = [("runtime call 99999", "none"), ("driver call 99998", "none")]
+    assert trace.calls.select("name", "waits_for").rows()[-2:] == expected
     assert omitted(trace) == {"unnamed-calls": 2}
 
 
@@ -130,11 +128,8 @@ def test_waits_say_what_stream_and_event_a_call_waits_for(tmp_path: Path) -> Non
     file.call(165, 40, 50, 3)
     file.wait(4, 41, 49, 3)
     trace = written(file, tmp_path)
-    assert trace.calls.select("waits_for", "context", "stream", "event").rows() == [
-        ("stream", 1, 13, None),
-        ("event", 1, None, 5),
-        ("device", 1, None, None),
-    ]
+    expected = [("stream", 1, 13, None), ("event", 1, None, 5), ("device", 1, None, None)]
+    assert trace.calls.select("waits_for", "context", "stream", "event").rows() == expected
 
 
 def test_events_are_recorded_on_a_stream_and_awaited_by_another(tmp_path: Path) -> None:
@@ -144,10 +139,8 @@ def test_events_are_recorded_on_a_stream_and_awaited_by_another(tmp_path: Path) 
     file.call(147, 620, 630, 7)
     file.wait(2, 621, 629, 7, stream=14, event=5)
     trace = written(file, tmp_path)
-    assert trace.events.select("kind", "start_ns", "stream", "event", "process").rows() == [
-        ("record", 600, 13, 5, PROCESS),
-        ("wait", 621, 14, 5, PROCESS),
-    ]
+    expected = [("record", 600, 13, 5, PROCESS), ("wait", 621, 14, 5, PROCESS)]
+    assert trace.events.select("kind", "start_ns", "stream", "event", "process").rows() == expected
 
 
 def test_a_record_without_its_call_is_counted(tmp_path: Path) -> None:
@@ -167,10 +160,8 @@ def test_migrations_count_their_bytes_as_a_value(tmp_path: Path) -> None:
         )
     trace = written(file, tmp_path)
     migrations = trace.operations.filter(pl.col("kind") == "migration")
-    assert migrations.select("direction", "bytes", "device", "source_memory").rows() == [
-        ("h2d", 65536, 0, "managed"),
-        ("d2h", 65536, 0, "managed"),
-    ]
+    expected = [("h2d", 65536, 0, "managed"), ("d2h", 65536, 0, "managed")]
+    assert migrations.select("direction", "bytes", "device", "source_memory").rows() == expected
 
 
 def test_markers_are_pairs_by_id(tmp_path: Path) -> None:
@@ -181,11 +172,8 @@ def test_markers_are_pairs_by_id(tmp_path: Path) -> None:
     file.add("MARKER", flags=1, timestamp=EPOCH + 50, id=2, name=file.text("mark"), domain=0)
     file.add("MARKER", flags=2, timestamp=EPOCH + 60, id=3, name=file.text("open"), domain=0)
     trace = written(file, tmp_path)
-    assert trace.markers.select("name", "start_ns", "end_ns").rows() == [
-        ("step", 10, 90),
-        ("mark", 50, None),
-        ("open", 60, None),
-    ]
+    expected = [("step", 10, 90), ("mark", 50, None), ("open", 60, None)]
+    assert trace.markers.select("name", "start_ns", "end_ns").rows() == expected
     assert omitted(trace) == {"open-ranges": 1}
 
 

@@ -79,10 +79,8 @@ def test_copies_and_kernels_of_rpd_by_cupti(tmp_path: Path) -> None:
     file.operation("Memcpy", 10, 20, launch)
     file.operation("ConcurrentKernel", 30, 40, file.call("cudaLaunchKernel", 21, 25), "axpy")
     trace = of_rpd(file, tmp_path)
-    assert trace.operations.select("kind", "direction", "bytes").rows() == [
-        ("copy", "d2h", 64),
-        ("kernel", None, None),
-    ]
+    expected = [("copy", "d2h", 64), ("kernel", None, None)]
+    assert trace.operations.select("kind", "direction", "bytes").rows() == expected
     assert set(omitted(trace)) == {"unknown-memory"}
 
 
@@ -126,11 +124,8 @@ def test_operations_of_a_graph_launch_are_opaque(tmp_path: Path) -> None:
     file.operation("Task", 1570, 1580, launch)
     trace = of_rpd(file, tmp_path)
     graphs = trace.operations.filter(kind="graph")
-    assert graphs.select("start_ns", "bytes", "direction").rows() == [
-        (530, None, None),
-        (550, None, None),
-        (570, None, None),
-    ]
+    expected = [(530, None, None), (550, None, None), (570, None, None)]
+    assert graphs.select("start_ns", "bytes", "direction").rows() == expected
     assert graphs["graph_node"].n_unique() == 3
     assert graphs["graph_node"].null_count() == 0
     assert omitted(trace) == {"opaque-graphs": 3}

@@ -72,12 +72,8 @@ def test_times_count_from_the_first_call_or_operation() -> None:
         [{"start_ns": epoch + 40, "end_ns": epoch + 300}],
     )
     frames = (trace.operations, trace.calls, trace.events, trace.markers)
-    assert [frame.select("start_ns", "end_ns").row(0) for frame in frames] == [
-        (50, 150),
-        (0, 10),
-        (20, None),
-        (-10, 250),
-    ]
+    expected = [(50, 150), (0, 10), (20, None), (-10, 250)]
+    assert [frame.select("start_ns", "end_ns").row(0) for frame in frames] == expected
 
 
 def test_markers_alone_count_from_the_first_of_them() -> None:
@@ -288,11 +284,8 @@ def test_calls_without_any_gpu_record_say_just_that_with_likely_causes() -> None
 def test_kernels_by_which_a_runtime_copies_are_named_and_their_calls_are_not_missed() -> None:
     calls = [{"start_ns": n, "end_ns": n + 1, "name": "hipMemcpyDtoDAsync", "correlation": n} for n in (1, 2)]
     copying = operation(5, 6, name="__amd_rocclr_copyBuffer.kd", correlation=1)
-    assert omitted(trace_of([copying, operation(7, 8, name="gemm")], calls)) == {
-        "copying-kernels": 1,
-        "copies-not-recorded": 1,
-        "cut-window": 1,
-    }
+    expected = {"copying-kernels": 1, "copies-not-recorded": 1, "cut-window": 1}
+    assert omitted(trace_of([copying, operation(7, 8, name="gemm")], calls)) == expected
 
 
 @pytest.mark.parametrize(
@@ -313,11 +306,8 @@ def test_the_same_omission_noted_again_adds_to_its_count() -> None:
     omissions.count("untimed", 3, what="calls")
     omissions.count("untimed", 0, what="markers")
     omissions.add("untimed/recorded", 1)
-    assert omissions.list() == [
-        omission("untimed", 5, what="calls"),
-        omission("truncated"),
-        omission("untimed/recorded", 1),
-    ]
+    expected = [omission("untimed", 5, what="calls"), omission("truncated"), omission("untimed/recorded", 1)]
+    assert omissions.list() == expected
     assert [(noted.id, text(noted.what)) for noted in omissions.list()] == [
         ("untimed", "calls without usable timestamps: skipped"),
         ("truncated", "the file is truncated or damaged: data beyond that point is missing"),

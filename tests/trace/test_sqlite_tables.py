@@ -70,11 +70,8 @@ def test_names_of_tables_and_columns_are_quoted(tmp_path: Path) -> None:
 def test_views_that_select_columns_are_read_unless_their_tables_are_read(tmp_path: Path) -> None:
     after = "CREATE VIEW V AS SELECT a, 'x' AS b FROM T; CREATE TABLE U_1 (a); CREATE VIEW U AS SELECT a FROM U_1;"
     tables = table(tmp_path, 1, None, 3, after=after)
-    assert tables.read("V", {"a": INT, "b": TEXT, "c": INT}).rows() == [
-        (1, "x", None),
-        (None, "x", None),
-        (3, "x", None),
-    ]
+    expected = [(1, "x", None), (None, "x", None), (3, "x", None)]
+    assert tables.read("V", {"a": INT, "b": TEXT, "c": INT}).rows() == expected
     assert tables.names == {"T", "V", "U_1"}
     assert tables.read("T", {"a": INT})["a"].to_list() == [1, None, 3]  # nothing is forbidden afterwards
 
