@@ -26,17 +26,10 @@ def operations(**columns: object) -> pl.DataFrame:
     """One row a value; columns that are not given are those of a pinned host-to-device copy."""
     rows = max(len(v) for v in columns.values() if isinstance(v, list))
     base: dict[str, object] = {
-        "kind": "copy",
-        "direction": "h2d",
-        "bytes": MIB,
-        "source_memory": "pinned",
-        "destination_memory": "device",
-        "device": 0,
-        "peer_device": None,
-        "copy_count": 1,
-        "start_ns": 0,
+        "kind": "copy", "direction": "h2d", "bytes": MIB, "source_memory": "pinned",
+        "destination_memory": "device", "device": 0, "peer_device": None, "copy_count": 1, "start_ns": 0,
         "end_ns": None,
-    }
+    }  # fmt: skip
     return pl.DataFrame(
         {k: v if isinstance(v, list) else [v] * rows for k, v in (base | columns).items()}, strict=False
     )

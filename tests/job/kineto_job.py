@@ -115,18 +115,8 @@ def _event(
     rows: list[dict[str, Any]], category: str, name: str, start: float, duration: float, process: int, thread: int,
     arguments: dict[str, Any],
 ) -> None:  # fmt: skip
-    rows.append(
-        {
-            "ph": "X",
-            "cat": category,
-            "name": name,
-            "pid": process,
-            "tid": thread,
-            "ts": start,
-            "dur": duration,
-            "args": arguments,
-        }
-    )
+    place = {"pid": process, "tid": thread, "ts": start, "dur": duration}
+    rows.append({"ph": "X", "cat": category, "name": name, **place, "args": arguments})
 
 
 def _call(rows: list[dict[str, Any]], name: str, start: float, duration: float, correlation: int) -> None:

@@ -101,24 +101,13 @@ def test_a_message_is_waited_for_and_requests_are_counted(tmp_path: Path) -> Non
     for rank, rows in enumerate((first, second)):
         kernel = {"device": rank, "context": 1, "stream": 7, "correlation": 1}
         work = {
-            "ph": "X",
-            "cat": "kernel",
-            "name": "k",
-            "pid": rank,
-            "tid": 7,
-            "ts": 10,
-            "dur": 20,
+            "ph": "X", "cat": "kernel", "name": "k", "pid": rank, "tid": 7, "ts": 10, "dur": 20,
             "args": kernel,
-        }
+        }  # fmt: skip
         call = {
-            "ph": "X",
-            "cat": "cuda_runtime",
-            "name": "cudaLaunchKernel",
-            "pid": 4000,
-            "tid": 4000,
-            "ts": 1,
+            "ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 4000, "tid": 4000, "ts": 1,
             "dur": 5,
-        }
+        }  # fmt: skip
         write_trace(tmp_path, rank, 2, [call | {"args": {"correlation": 1}}, work, *rows])
     result = reported(str(tmp_path))
     (message,) = [row for row in result["collectives"] if row["ranks"]]

@@ -32,29 +32,14 @@ COLUMNS: dict[str, list[str]] = {
     ],
     PREFIX + "CUDA_EVENT": ["_id_", "correlationId", "contextId", "streamId", "eventId"],
     PREFIX + "UNIFIED_MEMORY_COUNTER": [
-        *[
-            "_id_",
-            "counterKind",
-            "value",
-            "start",
-            "end",
-            "address",
-            "srcId",
-            "dstId",
-            "streamId",
-            "processId",
-        ]
+        *["_id_", "counterKind", "value", "start", "end", "address", "srcId", "dstId"],
+        *["streamId", "processId"],
     ],
     PREFIX + "MARKER": ["_id_", "flags", "timestamp", "id", "objectKind", "objectId", "name", "domain"],
     PREFIX + "DEVICE": [
         *["_id_", "id", "name", "globalMemoryBandwidth", "globalMemorySize", "coreClockRate"],
-        *[
-            "numMemcpyEngines",
-            "numMultiprocessors",
-            "computeCapabilityMajor",
-            "computeCapabilityMinor",
-            "uuid",
-        ],
+        *["numMemcpyEngines", "numMultiprocessors", "computeCapabilityMajor"],
+        *["computeCapabilityMinor", "uuid"],
     ],
     PREFIX + "PCIE": ["_id_", "type", "domain", "pcieGeneration", "linkRate", "linkWidth"],
     PREFIX + "STREAM": ["_id_", "contextId", "streamId", "priority", "flag", "correlationId"],

@@ -184,14 +184,8 @@ MADE: dict[str, tuple[Callable[[], Any], Callable[[Path, Any], Path], int]] = {
 OPERATIONS = {KERNEL: 1, MEMCPY: 2, "CUPTI_ACTIVITY_KIND_MEMSET": 1, PREFIX + "CONCURRENT_KERNEL": 1}
 OPERATIONS |= {"rocpd_memory_copy": 2, "rocpd_kernel_dispatch": 1}
 DETECTED_BY = {
-    "StringIds",
-    "StringTable",
-    "Version",
-    "rocpd_op",
-    "rocpd_api",
-    "rocpd_string",
-    "rocpd_kernel_dispatch",
-}
+    "StringIds", "StringTable", "Version", "rocpd_op", "rocpd_api", "rocpd_string", "rocpd_kernel_dispatch",
+}  # fmt: skip
 NOT_DETECTED_BY = {("rocpd-3", "rocpd_string"), ("rocpd-4", "rocpd_string")}
 
 

@@ -428,19 +428,9 @@ def test_text_after_the_end_is_an_omission(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "content",
-    [
-        b"{}",
-        b"[]",
-        b"[node]\nname = 'not JSON at all'\n",
-        b"[1, 2, 3]",
-        b'{"traceEvents": 5}',
-        b'{"traceEvents": {}}',
-        b'{"nodes": [{"ph": "X"}]}',
-        b"{",
-        b"[",
-        b'{"a" 1}',
-    ],
-)
+    [b"{}", b"[]", b"[node]\nname = 'not JSON at all'\n", b"[1, 2, 3]", b'{"traceEvents": 5}', b'{"traceEvents": {}}',
+     b'{"nodes": [{"ph": "X"}]}', b"{", b"[", b'{"a" 1}'],
+)  # fmt: skip
 def test_what_is_no_trace_is_refused_in_a_line(content: bytes, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="not a PyTorch profiler trace") as refused:
         of_bytes(content, tmp_path)

@@ -209,14 +209,9 @@ MEASURED = {
 def test_kernels_of_a_program_without_hip(name: str, tmp_path: Path) -> None:
     """OpenMP's, say: rocprof measured them by itself, and names the dispatches as calls of HSA."""
     call = {
-        "BeginNs": 1000,
-        "EndNs": 1000,
-        "pid": 3,
-        "tid": THREAD,
-        "Name": "hsa_dispatch",
-        "args": "",
+        "BeginNs": 1000, "EndNs": 1000, "pid": 3, "tid": THREAD, "Name": "hsa_dispatch", "args": "",
         "Index": 1,
-    }
+    }  # fmt: skip
     copies = ["BeginNs", "EndNs", "Name", "pid", "tid", "Index", "proc-id"]
     tables = {name: [MEASURED], "HSA": [call], "COPY": []}
     database = write_sqlite(

@@ -356,12 +356,8 @@ def copied(
 ) -> dict[str, object]:
     """A copy on stream 7, in ns."""
     columns = {
-        "kind": "copy",
-        "direction": direction,
-        "bytes": bytes_,
-        "correlation": correlation,
-        "stream": 7,
-    }
+        "kind": "copy", "direction": direction, "bytes": bytes_, "correlation": correlation, "stream": 7,
+    }  # fmt: skip
     return operation(start, start + lasting, **columns)
 
 

@@ -38,15 +38,8 @@ def omitted(trace: Trace) -> set[str]:
 def test_operations_have_what_their_details_say(tmp_path: Path) -> None:
     trace = read_planes(tmp_path)
     columns = [
-        "kind",
-        "direction",
-        "start_ns",
-        "end_ns",
-        "bytes",
-        "source_memory",
-        "destination_memory",
-        "stream",
-    ]
+        "kind", "direction", "start_ns", "end_ns", "bytes", "source_memory", "destination_memory", "stream",
+    ]  # fmt: skip
     assert trace.operations.select(columns).rows() == [
         ("copy", "h2d", 500, 1000, 4096, "pageable", "device", 7),
         ("kernel", None, 1100, 2000, None, None, None, 13),

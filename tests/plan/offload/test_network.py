@@ -99,12 +99,8 @@ def test_a_plan_of_a_network_leaves_room_for_what_is_there_anyway() -> None:
 
 def test_resident_layers_hold_all_experts_and_a_pass_brings_those_it_needs() -> None:
     options = {
-        "node": "rtx-4090",
-        "model": "mixtral-8x7b",
-        "type": "q4_0",
-        "only_experts": True,
-        "depth": "1",
-    }
+        "node": "rtx-4090", "model": "mixtral-8x7b", "type": "q4_0", "only_experts": True, "depth": "1",
+    }  # fmt: skip
     plan = answer_offload(Offload.of(**{**options, "tokens": "1", "resident": "16"}))
     expert = 3 * 4096 * 14336 * 18 / 32
     assert plan.device_bytes == pytest.approx(16 * 8 * expert + 2 * expert)
@@ -132,12 +128,8 @@ def test_experts_of_few_tokens_wait_for_their_router() -> None:
 def test_cached_experts_take_memory_whatever_is_resident() -> None:
     expert = 3 * 4096 * 14336 * 18 / 32
     options = {
-        "node": "rtx-4090",
-        "model": "mixtral-8x7b",
-        "type": "q4_0",
-        "only_experts": True,
-        "tokens": "1",
-    }
+        "node": "rtx-4090", "model": "mixtral-8x7b", "type": "q4_0", "only_experts": True, "tokens": "1",
+    }  # fmt: skip
     plans = [
         answer_offload(Offload.of(**{**options, "resident": "16", "cached_experts": count}))
         for count in ("0", "4")
@@ -168,13 +160,9 @@ def test_cached_experts_take_memory_whatever_is_resident() -> None:
 
 def test_ranges_hold_what_kernels_may_take_and_measured_times_have_none() -> None:
     options = {
-        "node": "rtx-4090",
-        "model": "llama-2-7b",
-        "type": "q4_0",
-        "tokens": "4096",
-        "resident": "0",
+        "node": "rtx-4090", "model": "llama-2-7b", "type": "q4_0", "tokens": "4096", "resident": "0",
         "depth": "1",
-    }
+    }  # fmt: skip
     predicted = answer_offload(Offload.of(**options))
     measured = answer_offload(
         Offload.of(**({**options, "seconds_per_layer": f"{predicted.parts.kernels_seconds / 32}s"}))

@@ -111,12 +111,9 @@ def test_mapped_weights_rank_behind_copies_where_rows_fill_more_than_a_tile(
     tokens: str | None, fastest: bool
 ) -> None:
     options = {
-        "node": "gh200",
-        "layers": "4",
-        "bytes_per_layer": "1MB",
-        "seconds_per_layer": "1ms",
+        "node": "gh200", "layers": "4", "bytes_per_layer": "1MB", "seconds_per_layer": "1ms",
         "tokens": tokens,
-    }
+    }  # fmt: skip
     answer = answer_offload(Offload.of(**options, budget="1KB" if fastest else "3MB"))
     streamed = [row.memory for row in answer.ranking if row.resident < 4]
     if fastest:
