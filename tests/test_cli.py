@@ -70,9 +70,7 @@ def test_version_is_the_package_s() -> None:
         ),
     ],
 )
-def test_a_command_loads_no_more_than_it_needs(
-    arguments: list[str], modules: list[str], loaded: list[str]
-) -> None:
+def test_a_command_loads_what_it_needs(arguments: list[str], modules: list[str], loaded: list[str]) -> None:
     code = (
         f"import sys, busfare.cli\nsys.argv = ['busfare', *{arguments}]\n"
         "try: busfare.cli.main()\n"
@@ -245,9 +243,7 @@ def test_a_trace_of_an_unknown_gpu_asks_where_it_was_recorded(tmp_path: Path) ->
         (f"{TRACE} {TRACE_H200}", "bytes > 1TB", 0),
     ],
 )
-def test_a_limit_that_is_passed_sets_the_exit_status(
-    run_here: Run, traces: str, limit: str, status: int
-) -> None:
+def test_a_passed_limit_sets_the_exit_status(run_here: Run, traces: str, limit: str, status: int) -> None:
     done = run_here("report", *traces.split(), "--fail-if", limit, "--json")
     assert done.returncode == status
     assert json.loads(done.stdout)["schema"].startswith("busfare.report")

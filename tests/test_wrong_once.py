@@ -64,9 +64,7 @@ def test_errors_name_what_is_wrong_and_the_fix(run_here: Run, arguments: str, me
 
 
 @pytest.mark.parametrize("schema", ["report/1", "bench-methods/1", "project/1"])
-def test_an_answer_is_refused_with_the_commands_that_read_it(
-    run_here: Run, tmp_path: Path, schema: str
-) -> None:
+def test_an_answer_is_refused_with_commands_that_read_it(run_here: Run, tmp_path: Path, schema: str) -> None:
     answer = tmp_path / "old.json"
     answer.write_text(json.dumps({"schema": f"busfare.{schema}", "trace": {}}))
     done = run_here("report", str(answer))
@@ -79,9 +77,7 @@ def test_an_answer_is_refused_with_the_commands_that_read_it(
     ("node", "warned"),
     [("mi300x", True), ("h200", True), ("a100", True), ("h100-probed", False), ("pcie:5", False)],
 )
-def test_a_node_with_another_gpu_than_the_trace_names_is_warned_of(
-    run_here: Run, node: str, warned: bool
-) -> None:
+def test_a_node_without_the_gpu_of_the_trace_is_warned_of(run_here: Run, node: str, warned: bool) -> None:
     done = run_here("project", str(EXAMPLE), "--from", node, "--to", "l40s")
     assert done.returncode == 0
     assert ("the trace names the GPU H100" in done.stderr) is warned and bool(done.stderr) is warned
@@ -205,9 +201,7 @@ def cut(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize(("build", "least"), [(faulting, 0.9), (shifted, 0.8), (cut, 0.9)])
-def test_kernels_are_the_critical_path(
-    ask: Ask, tmp_path: Path, build: Callable[[Path], Path], least: float
-) -> None:
+def test_kernels_are_critical(ask: Ask, tmp_path: Path, build: Callable[[Path], Path], least: float) -> None:
     assert share_of_kernels(ask("report", build(tmp_path))) > least
 
 

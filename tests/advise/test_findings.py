@@ -52,9 +52,7 @@ def small_copies(memory: str, size: int) -> Trace:
     ("memory", "size", "pays"),
     [("pageable", 32 * 1024, True), ("pageable", 64, False), ("pinned", 32 * 1024, False)],
 )
-def test_small_pageable_copies_gain_where_the_host_writes_their_bytes(
-    memory: str, size: int, pays: bool
-) -> None:
+def test_small_pageable_copies_gain_where_the_host_writes_them(memory: str, size: int, pays: bool) -> None:
     recorded = small_copies(memory, size)
     small, pageable = advice_of(recorded, "small-copies"), advice_of(recorded, "pageable-copies")
     assert small is not None
@@ -461,9 +459,7 @@ OPENMP = "nvkernel_solve_F1L204_2"
         ("solve_45_gpu", "acc data copy(…)"),
     ],
 )
-def test_buffers_that_go_out_and_in_again_are_kept_on_the_gpu_before_they_are_pinned(
-    name: str, words: str
-) -> None:
+def test_buffers_that_go_out_and_in_are_kept_on_the_gpu_before_pinning(name: str, words: str) -> None:
     recorded = out_and_in(20, name)
     advice = findings(recorded, PCIE3, rebuilt(recorded, PCIE3))
     assert [f.id for f in advice[:2]] == ["ping-pong", "pageable-copies"]
@@ -655,8 +651,6 @@ def frames(host_us: float, addresses: tuple[int, ...] = ()) -> Trace:
         (frames(2, addresses=(1 << 30,)), False),
     ],
 )
-def test_streams_do_not_help_frames_that_the_host_makes_of_the_last_result(
-    recorded: Trace, advised: bool
-) -> None:
+def test_streams_do_not_help_frames_made_of_the_last_result(recorded: Trace, advised: bool) -> None:
     finding = advice_of(recorded, "exposed-copies")
     assert (finding is not None and finding.by_replay) is advised

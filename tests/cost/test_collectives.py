@@ -35,9 +35,7 @@ def bus(
         ("h100-sxm", 2, 329, 0.08),
     ],
 )
-def test_all_reduce_of_a_gibibyte_is_near_what_was_published(
-    node: str, ranks: int, published: float, off: float
-) -> None:
+def test_all_reduce_of_a_gibibyte_as_published(node: str, ranks: int, published: float, off: float) -> None:
     assert bus(node, ranks) == pytest.approx(published, rel=off)
 
 

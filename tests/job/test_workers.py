@@ -218,9 +218,7 @@ def test_a_scheduler_file_gives_the_address(monkeypatch: pytest.MonkeyPatch, tmp
     ("options", "status"),
     [(("--scheduler", "tcp://127.0.0.1:9"), 2), (("--jobs", "1"), 0), (("--jobs", "2"), 0)],
 )
-def test_only_clusters_need_dask_and_its_absence_names_the_extra(
-    tmp_path: Path, options: tuple[str, ...], status: int
-) -> None:
+def test_clusters_alone_need_dask_of_an_extra(tmp_path: Path, options: tuple[str, ...], status: int) -> None:
     write_job(tmp_path, 2)
     code = "import sys; sys.modules['distributed'] = sys.modules['dask'] = None; from busfare.cli import main; main()"
     command = [sys.executable, "-c", code, "report", str(tmp_path), *options, "--json"]

@@ -206,9 +206,7 @@ def test_raw_samples_read_back_as_they_were(whole: probing.Probed, tmp_path: Pat
         (SendsAgain, "packets again"),
     ],
 )
-def test_disturbances_are_named_and_a_sound_node_has_no_complaint(
-    played: type[VirtualDevice], sentence: str
-) -> None:
+def test_disturbances_are_named_and_a_sound_node_has_none(played: type[VirtualDevice], sentence: str) -> None:
     probed = probed_of(played(load_node("h100-sxm")), fast=True, seed=1, gpus=[0])
     seen = [*probed.record.disturbances, *(h.verdict for h in probed.result.health if not h.sound)]
     assert any(sentence in message for message in seen) if sentence else not seen, seen

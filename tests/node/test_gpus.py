@@ -99,9 +99,7 @@ def test_an_unknown_name_stays_unknown(device: str) -> None:
         ),
     ],
 )
-def test_what_a_trace_records_tells_namesakes_apart(
-    device: str, recorded: dict[str, float], name: str | None
-) -> None:
+def test_recorded_figures_tell_gpus_apart(device: str, recorded: dict[str, float], name: str | None) -> None:
     gpu = gpu_of_device_name(device, Recorded(**recorded))  # type: ignore[arg-type]
     assert (gpu and gpu.name) == name
 
@@ -146,9 +144,7 @@ def test_a_name_of_several_rates_is_refused_with_the_remedy() -> None:
         ("rtx-a6000", 154.8e12, 77.4e12),
     ],
 )
-def test_tensor_cores_reach_what_the_documents_of_boards_say(
-    name: str, fp16: float, tf32: float | None
-) -> None:
+def test_tensor_cores_reach_what_documents_of_boards_say(name: str, fp16: float, tf32: float | None) -> None:
     peaks = gpus()[name].peaks
     assert peaks["fp16_tensor"] == pytest.approx(fp16, rel=0.02)
     assert peaks.get("tf32_tensor") == (None if tf32 is None else pytest.approx(tf32, rel=0.02))

@@ -159,9 +159,7 @@ PROBED = sorted(name for name in catalogue_names() if name.endswith("probed"))
 @pytest.mark.parametrize("strategy", [s for s in STRATEGIES if not s.endswith("pageable") and s != "graph"])
 @pytest.mark.parametrize("into", [64e6, 512e6])
 @pytest.mark.parametrize("out", [64e6, 768e6])
-def test_the_equations_and_the_engine_agree_to_a_percent(
-    name: str, strategy: str, into: float, out: float
-) -> None:
+def test_equations_and_engine_agree_to_a_percent(name: str, strategy: str, into: float, out: float) -> None:
     machine = MACHINES[name]
     for kernel in (1e-4, 5e-3, 1e-1):
         problem = Problem("x", into, out, kernel, copies_in=2)

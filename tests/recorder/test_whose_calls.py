@@ -27,9 +27,7 @@ def every_operation_has_its_call(recording: Recording) -> bool:
 
 
 @pytest.mark.parametrize(("calls", "domain"), [("driver", DRIVER), ("both", RUNTIME)])
-def test_every_call_is_a_single_row_and_launches_its_work(
-    recorded: Recorded, calls: str, domain: int
-) -> None:
+def test_every_call_is_a_row_and_launches_its_work(recorded: Recorded, calls: str, domain: int) -> None:
     recording = recorded("rounds", "5", calls=calls).only
     table = recording.table("calls")
     assert set(table["domain"].tolist()) == {domain}

@@ -175,9 +175,7 @@ PLACES = """
 
 @pytest.mark.browser
 @pytest.mark.parametrize(("wide", "high"), [(1280, 900), (390, 844)])
-def test_the_verdict_and_three_actions_are_seen_without_scrolling(
-    wide: int, high: int, tmp_path: Path
-) -> None:
+def test_verdict_and_three_actions_are_seen_without_scrolling(wide: int, high: int, tmp_path: Path) -> None:
     places = answered(page(three_findings()), tmp_path, PLACES, "--window-size=1300,950", size=(wide, high))
     assert places["window"] == wide
     assert places["verdict"][1] < high / 4
@@ -188,9 +186,7 @@ def test_the_verdict_and_three_actions_are_seen_without_scrolling(
 @pytest.mark.parametrize(
     "made", [made for made, figures, _ in PAGES if figures & {"timeline", "strip", "projection"}]
 )
-def test_nothing_is_wider_than_a_phone_and_nothing_overlaps(
-    made: Callable[[Path], Document], tmp_path: Path
-) -> None:
+def test_nothing_is_wider_than_a_phone_or_overlaps(made: Callable[[Path], Document], tmp_path: Path) -> None:
     script = "document.querySelectorAll('details').forEach((part) => { part.open = true; });" + PLACES
     places = answered(page(made(tmp_path)), tmp_path, script, "--window-size=500,950", size=(390, 844))
     assert places["window"] == places["wide"] == 390
@@ -249,9 +245,7 @@ def test_a_range_that_the_edge_cuts_ends_in_an_arrow() -> None:
         (Scale(0, 1, 0, 1), False, [0, 0.2, 0.4, 0.6, 0.8, 1]),
     ],
 )
-def test_an_axis_has_several_ticks_and_an_axis_of_counts_integers(
-    scale: Scale, whole: bool, ticks: list[float]
-) -> None:
+def test_an_axis_has_several_ticks_and_counts_integers(scale: Scale, whole: bool, ticks: list[float]) -> None:
     assert scale.ticks(whole) == pytest.approx(ticks)
 
 

@@ -72,9 +72,7 @@ def predictions(result: Any, where: str = "") -> Iterator[tuple[str, float | Non
     ],
     ids=lambda value: " ".join(value)[-40:] if isinstance(value, tuple) else None,
 )
-def test_every_predicted_time_of_a_command_stands_in_a_range(
-    ask: Ask, arguments: tuple[str, ...], least: int
-) -> None:
+def test_every_predicted_time_stands_in_a_range(ask: Ask, arguments: tuple[str, ...], least: int) -> None:
     rows = list(predictions(ask(*arguments)))
     assert len(rows) >= least
     check(rows)

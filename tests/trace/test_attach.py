@@ -157,9 +157,7 @@ def test_further_metrics_may_stand_between_them_in_any_order(counters: Path) -> 
     "name",
     ["void scale<float>(T1 *, int)", "scale<float>", "void scale<float>(float*,int)", "ns::scale<(float)1>(T1)", "scale"],
 )  # fmt: skip
-def test_a_kernel_is_matched_without_parameters_and_return_type(
-    name: str, counters: Path, tmp_path: Path
-) -> None:
+def test_a_kernel_matches_without_parameters_and_return(name: str, counters: Path, tmp_path: Path) -> None:
     export = NsysExport()
     launch = dict(zip(LAUNCH, (1056, 1, 1, 256, 1, 1, 16, 0, 0), strict=True))
     export.kernel("void scale<float>(float*, int)", 0, 900, 1, **launch)
@@ -167,9 +165,7 @@ def test_a_kernel_is_matched_without_parameters_and_return_type(
     assert matched == {"void scale<float>(float*, int)": (8, 4, 16)}
 
 
-def test_template_arguments_tell_kernels_apart_where_they_are_printed(
-    counters: Path, recording: Path
-) -> None:
+def test_printed_template_arguments_tell_kernels_apart(counters: Path, recording: Path) -> None:
     text = printed((SCALE, 100, 50, 300), ("void scale<double>(T1 *, int)", 200, 100, 600), ("add", 7, 7, 7))
     assert counted(counters, recording, text) == {
         "void scale<float>(float*, int)": (100, 50, 300),
@@ -270,9 +266,7 @@ def test_no_name_is_too_odd(text: str) -> None:
     assert "::" not in _bare(function_name(text))
 
 
-def test_project_and_compare_say_how_many_kernels_were_counted(
-    ask: Ask, counters: Path, recording: Path
-) -> None:
+def test_project_and_compare_say_how_many_were_counted(ask: Ask, counters: Path, recording: Path) -> None:
     counters.write_text(printed((SCALE, 0, 0, 4096), ("add", 1 << 31, 1 << 20, 1 << 31)))
     option = ("--from", "h100-sxm", "--to", "h200-sxm")
     plain = ask("project", recording, *option)["kernels"]

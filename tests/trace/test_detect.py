@@ -230,9 +230,7 @@ PACKERS: dict[str, Callable[[bytes], bytes]] = {
 
 
 @pytest.mark.parametrize("suffix", PACKERS)
-def test_compressed_traces_are_read_and_leave_nothing(
-    suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_packed_traces_leave_no_files(suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "elsewhere"))
     plain, pack = tmp_path / "plain", PACKERS[suffix]
@@ -285,9 +283,7 @@ def test_a_copy_that_does_not_fit_is_an_error(tmp_path: Path, monkeypatch: pytes
         ),
     ],
 )
-def test_what_a_killed_writer_left_is_put_right_elsewhere(
-    script: str, suffix: str, kernels: int, tmp_path: Path
-) -> None:
+def test_what_a_killed_writer_left_is_undone(script: str, suffix: str, kernels: int, tmp_path: Path) -> None:
     export = small_export()
     for number in range(3000):
         export.kernel("more", 1000 + 10 * number, 1005 + 10 * number, 100 + number)
@@ -407,17 +403,13 @@ def test_formats_are_declared_in_order_with_ways_to_record_again() -> None:
         ('"Type","Time(%)","Time","Calls","Avg","Min","Max","Name"\n', "summary of nvprof", "nvprof -o"),
     ],
 )
-def test_a_summary_is_named_and_so_is_what_records_a_trace(
-    text: str, what: str, command: str, tmp_path: Path
-) -> None:
+def test_a_summary_is_named_and_how_to_record(text: str, what: str, command: str, tmp_path: Path) -> None:
     (tmp_path / "sums.csv").write_text(text)
     message = refused(tmp_path / "sums.csv")
     assert what in message and f"record with `{command}" in message
 
 
-def test_of_a_compressed_database_only_its_pages_are_unpacked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_a_compressed_database_pages_are_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     content = written_export(tmp_path).read_bytes()
     path = tmp_path / "padded.sqlite.zst"
     path.write_bytes(zstd.compress(content + bytes(50 << 20)))
@@ -433,9 +425,7 @@ def test_of_a_compressed_database_only_its_pages_are_unpacked(
 
 
 @pytest.mark.parametrize("beginning", [b"SQLite format 3\0" + bytes(84), b'{"traceEvents": [' + b" " * 99])
-def test_what_grows_more_than_any_trace_is_refused(
-    beginning: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_packed_bombs_are_refused(beginning: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "bomb.zst"
     path.write_bytes(zstd.compress(beginning + b" " * (8 << 20)))
     monkeypatch.setattr(compressed, "ANY_SIZE", 1 << 20)

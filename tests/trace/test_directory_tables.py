@@ -38,9 +38,7 @@ def same(left: Trace, right: Trace) -> None:
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
 @pytest.mark.parametrize("generation", VERSIONS)
-def test_a_directory_gives_the_trace_of_the_sqlite_export(
-    generation: str, suffix: str, tmp_path: Path
-) -> None:
+def test_a_directory_gives_the_trace_of_its_export(generation: str, suffix: str, tmp_path: Path) -> None:
     export = small_export(generation)
     export.call("cudaEventRecord_v3020", 700, 705, 6)
     export.record(4, 13, 6)

@@ -74,9 +74,7 @@ def test_operations_of_merged_ranks_are_tied_by_numbers_that_a_single_process_us
 
 
 @pytest.mark.parametrize("text", ["[TP{rank:02}] {number}", "[TP{rank:02} {number}]"])
-def test_operations_of_merged_ranks_are_tied_by_the_text_around_the_process(
-    text: str, tmp_path: Path
-) -> None:
+def test_operations_of_merged_ranks_are_tied_by_text_around_the_process(text: str, tmp_path: Path) -> None:
     ranks = []
     for rank, process in enumerate((100, 200)):
         gpu, host = (text.format(rank=rank, number=number) for number in (rank, process))
@@ -203,9 +201,7 @@ def test_a_kernel_of_cudas_may_be_called_so(tmp_path: Path) -> None:
         ("hipHccModuleLaunchKernel", 2),
     ],
 )
-def test_grids_that_a_launch_takes_in_work_items_are_counted_in_groups(
-    launch: str, grid: int, tmp_path: Path
-) -> None:
+def test_grids_of_work_items_are_counted_in_groups(launch: str, grid: int, tmp_path: Path) -> None:
     shape = {"grid": [512, 3, 1], "block": [256, 1, 1]}
     events = [call(launch, 0, 5, 1), kernel("gemm", 10, 20, 1, **shape), kernel("copied", 40, 20, 2, **shape)]
     trace = read(write_kineto(tmp_path / "trace.json", events), launches=True)

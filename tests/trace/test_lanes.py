@@ -202,9 +202,7 @@ def test_minus_is_what_only_the_first_covers(a: list[tuple[int, int]], b: list[t
 
 
 @given(intervals, intervals)
-def test_covered_within_counts_inside_every_interval(
-    a: list[tuple[int, int]], b: list[tuple[int, int]]
-) -> None:
+def test_covered_within_counts_inside_intervals(a: list[tuple[int, int]], b: list[tuple[int, int]]) -> None:
     if not b:
         return
     starts, ends = (np.array([p[i] for p in b], np.int64) for i in (0, 1))

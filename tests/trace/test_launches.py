@@ -80,9 +80,7 @@ FORMATS: list[Callable[[Path, dict[str, Any]], Path]] = [nsys, directory, nvprof
 
 
 @pytest.mark.parametrize("write", FORMATS)
-def test_grid_block_registers_and_shared_memory(
-    write: Callable[[Path, dict[str, Any]], Path], tmp_path: Path
-) -> None:
+def test_grid_block_registers_memory(write: Callable[[Path, dict[str, Any]], Path], tmp_path: Path) -> None:
     trace = read(write(tmp_path / "trace", CUDA), launches=True)
     assert dict(trace.launches.schema) == dict(LAUNCHES)
     assert of_kernels(trace) == [(*SHAPE, None, None, None, None)]

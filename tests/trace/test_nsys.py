@@ -65,9 +65,7 @@ def test_every_generation_gives_the_same_operations_and_calls(generation: str, t
         ("2026.2", "Nsight Systems 2026.2.1.210 (schema 3.25.0)"),
     ],
 )
-def test_the_version_stands_in_three_places_or_nowhere(
-    generation: str, producer: str, tmp_path: Path
-) -> None:
+def test_the_version_stands_in_3_places_or_nowhere(generation: str, producer: str, tmp_path: Path) -> None:
     assert written(small_export(generation), tmp_path).producer == producer
 
 
@@ -505,9 +503,7 @@ def test_the_map_of_a_process_wins_over_the_ordinal(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("unknown", [-1, None])
-def test_gpus_that_cuda_does_not_see_are_left_out_where_some_are_seen(
-    unknown: int | None, tmp_path: Path
-) -> None:
+def test_gpus_that_cuda_does_not_see_are_left_out_unless_all(unknown: int | None, tmp_path: Path) -> None:
     export = small_export("2024.5")
     export.add("TARGET_INFO_GPU", **gpu(0, unknown))
     export.add("TARGET_INFO_GPU", **gpu(1, 0))

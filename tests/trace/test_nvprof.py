@@ -92,9 +92,7 @@ def test_kernels_of_all_three_tables(table: str, tmp_path: Path) -> None:
         ("DRIVER", 307, "cuLaunchKernel", "none"),
     ],
 )
-def test_calls_are_identified_by_number(
-    table: str, number: int, name: str, waits_for: str, tmp_path: Path
-) -> None:
+def test_calls_have_numbers(table: str, number: int, name: str, waits_for: str, tmp_path: Path) -> None:
     file = NvprofFile()
     file.call(number, 0, 10, 1, table)
     trace = written(file, tmp_path)

@@ -135,9 +135,7 @@ V1_COUNTERS = b"Index,KernelName,gpu-id,queue-id,GPUBusy\n0,k,4,0,100\n"
         ("table.csv", b"start,end\n1,2\n", "not a trace that busfare knows"),
     ],
 )
-def test_csv_without_times_is_refused_with_what_to_give(
-    name: str, content: bytes, message: str, tmp_path: Path
-) -> None:
+def test_csv_without_times_is_refused(name: str, content: bytes, message: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(InputError, match=message):
         read(tmp_path / name)

@@ -144,9 +144,7 @@ def test_a_copy_without_its_record_has_the_direction_of_its_type_and_no_size(tmp
 @pytest.mark.parametrize(
     ("kind", "direction"), [(0, "h2h"), (1, "h2d"), (2, "d2h"), (3, "d2d"), (4, None), (99, None)]
 )
-def test_a_copy_of_unknown_type_has_the_direction_of_its_call(
-    kind: int, direction: str | None, tmp_path: Path
-) -> None:
+def test_unknown_copies_have_a_calls_direction(kind: int, direction: str | None, tmp_path: Path) -> None:
     file = RpdFile()
     launch = file.call("hipMemcpy", 0, 50)
     file.copied(launch, 64, kind)

@@ -168,9 +168,7 @@ def without_arrows(events: list[dict[str, Any]]) -> None:
 
 
 @pytest.mark.parametrize("change", [renamed, without_arrows])
-def test_arrows_that_do_not_fit_the_calls_link_nothing(
-    change: Callable[[list[dict[str, Any]]], None], tmp_path: Path
-) -> None:
+def test_unfit_arrows_link_nothing(change: Callable[[list[dict[str, Any]]], None], tmp_path: Path) -> None:
     events = v1_events()
     change(events)
     trace = read(write_v1_json(tmp_path / "results.json", events))

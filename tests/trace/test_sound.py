@@ -184,9 +184,7 @@ def copy_and_call(memory: str | None, direction: str, waits_for: str) -> str:
         ("device", "h2d", "none", "none"),
     ],
 )
-def test_a_copy_into_pageable_memory_blocks_its_call(
-    memory: str | None, direction: str, before: str, after: str
-) -> None:
+def test_copies_to_pageable_memory_block(memory: str | None, direction: str, before: str, after: str) -> None:
     assert copy_and_call(memory, direction, before) == after
 
 

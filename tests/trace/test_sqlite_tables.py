@@ -337,9 +337,7 @@ declared = st.sampled_from(["", "INTEGER", "INT", "REAL", "TEXT", "NUMERIC", "BL
     kinds=st.lists(declared, min_size=1, max_size=6),
     data=st.data(),
 )
-def test_every_value_of_any_table_equals_that_of_sqlite(
-    page_size: int, kinds: list[str], data: st.DataObject
-) -> None:
+def test_every_value_equals_that_of_sqlite(page_size: int, kinds: list[str], data: st.DataObject) -> None:
     rows = data.draw(st.lists(st.tuples(*[values for _ in kinds]), max_size=60))
     key = data.draw(
         st.sampled_from(
@@ -457,9 +455,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 
 @pytest.mark.parametrize("field", FIELDS)
-def test_a_damaged_field_is_refused_or_read_as_sqlite_reads_it(
-    field: str, sound: bytes, tmp_path: Path
-) -> None:
+def test_a_damaged_field_is_refused_or_read_as_by_sqlite(field: str, sound: bytes, tmp_path: Path) -> None:
     places = fields(sound)[field]
     path = tmp_path / "t.sqlite"
     refused = 0

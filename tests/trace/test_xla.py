@@ -94,9 +94,7 @@ def test_launches_and_devices_are_read(tmp_path: Path) -> None:
         ("MemcpyH2D", "size:99999999999999999999", ("h2d", None, None, None, None)),
     ],
 )  # fmt: skip
-def test_copies_of_all_versions(
-    name: str, details: str, expected: tuple[object, ...], tmp_path: Path
-) -> None:
+def test_copies_of_versions(name: str, details: str, expected: tuple[object, ...], tmp_path: Path) -> None:
     gpu = Plane("/device:GPU:2").line(1, "Stream #1", [(name, 2000, 5, {"memcpy_details": details})])
     copy = read_planes(tmp_path, gpu).operations
     copied = copy.select("direction", "bytes", "source_memory", "destination_memory", "peer_device").row(0)

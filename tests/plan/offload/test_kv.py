@@ -39,9 +39,7 @@ KIB = 1 << 10
 @pytest.mark.parametrize("piece", [4 * KIB, 64 * KIB, 1024 * KIB])
 @pytest.mark.parametrize("copy_s", [1e-7, 3e-6, 1e-5])
 @pytest.mark.parametrize(("fetched", "evicted"), [(400, 0), (0, 400), (400, 400)])
-def test_thousands_of_copies_take_what_the_engine_says(
-    piece: int, copy_s: float, fetched: int, evicted: int
-) -> None:
+def test_thousands_of_copies_replay_as_priced(piece: int, copy_s: float, fetched: int, evicted: int) -> None:
     host, blocks = replace(HOST, copy_s=copy_s), Blocks(piece, fetched, 1, evicted)
     assert max(fetched, evicted) > MOST_PLAYED
     played = program_of("per-block", blocks, MACHINE, host).play().seconds

@@ -107,9 +107,7 @@ def test_pageable_copies_may_hide_nothing() -> None:
 
 
 @pytest.mark.parametrize(("tokens", "fastest"), [("1", True), ("256", True), ("257", False), (None, False)])
-def test_mapped_weights_rank_behind_copies_where_rows_fill_more_than_a_tile(
-    tokens: str | None, fastest: bool
-) -> None:
+def test_mapped_weights_rank_behind_copies_if_rows_exceed_a_tile(tokens: str | None, fastest: bool) -> None:
     options = {
         "node": "gh200", "layers": "4", "bytes_per_layer": "1MB", "seconds_per_layer": "1ms",
         "tokens": tokens,
