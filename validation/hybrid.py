@@ -78,9 +78,7 @@ def _of_several(row: dict[str, Any]) -> tuple[Any, ...]:
     exchange, measured = row["variant"].get("exchange", ""), row["measured_iteration_seconds"]
     shared = None
     if row["algorithm"] == "slabs" and row["gpus"] == ALL_GPUS and exchange == "device":
-        slowest = min(
-            min(rates) for rates in read_table("four-gpus")["measured"]["copies"][ALL_AT_ONCE].values()
-        )
+        slowest = min(min(r) for r in read_table("four-gpus")["measured"]["copies"][ALL_AT_ONCE].values())
         shared = POINT_BYTES * POINTS[row["class"]] / row["gpus"] / slowest
     return (row["class"], row["mode"], exchange, row["gpus"], row["ranks"], measured, shared)
 

@@ -91,9 +91,7 @@ def bare_seconds(archive: str, name: str, variant: str, mode: str) -> float:
 
 def seconds_of(ranks: list[list[list[float]]]) -> float:
     """The median region, from the first rank's begin to the last one's end."""
-    return median(
-        max(end for _, end in spans) - min(begin for begin, _ in spans) for spans in zip(*ranks, strict=True)
-    )
+    return median(max(end for _, end in s) - min(begin for begin, _ in s) for s in zip(*ranks, strict=True))
 
 
 @cache

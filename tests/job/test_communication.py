@@ -426,6 +426,4 @@ def test_equal_ranks_that_state_their_numbers_are_no_copies(tmp_path: Path) -> N
     held = [TraceRank(7, 0, 1, 100, 50, 20)]
     stated = ranks.numbered([(f"rank{n}", n, None, held) for n in range(3)])
     assert [rank.rank for rank in stated] == [0, 1, 2]
-    assert [rank.path for rank in ranks.numbered([("b copy", None, None, held), ("b", 1, None, held)])] == [
-        "b"
-    ]
+    assert [r.path for r in ranks.numbered([("b copy", None, None, held), ("b", 1, None, held)])] == ["b"]

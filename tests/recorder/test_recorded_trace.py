@@ -185,9 +185,6 @@ def test_what_fingerprints_took_is_the_recorders_time_not_the_programs() -> None
             ],
         ),
     }
-    made = {
-        name: np.array(rows, [(column, np.uint64) for column in columns])
-        for name, (columns, rows) in tables.items()
-    }
+    made = {name: np.array(rows, [(column, np.uint64) for column in c]) for name, (c, rows) in tables.items()}
     recording = cast(Recording, SimpleNamespace(table=made.__getitem__))
     assert held_up(recording).tolist() == [0, 0, 70, 800]

@@ -31,9 +31,7 @@ def test_a_change_lists_its_parts_and_its_copies() -> None:
     run = result.makespan
     assert run.change_seconds == pytest.approx(0.139574091 - 0.165617239)
     # The parts of a critical path add up to the run, and so do their changes.
-    assert sum(part.change_seconds for part in result.critical_path) == pytest.approx(
-        run.change_seconds, abs=1e-6
-    )
+    assert sum(p.change_seconds for p in result.critical_path) == pytest.approx(run.change_seconds, abs=1e-6)
     assert result.critical_path[0].what == "copies" and "26 ms shorter (−15.7 %)" in text(result.why[0])
     assert "Changed: 12 copies (231 MB), from h2d pageable → device to h2d pinned → device." in map(
         text, result.why

@@ -56,11 +56,7 @@ def test_no_width_cuts_a_number_or_a_unit(name: str, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(output, "show", documents.append)
     CliRunner().invoke(app, COMMANDS[name], catch_exceptions=False)
     (document,) = documents
-    shown = [
-        block
-        for block in document.blocks
-        if isinstance(block, Table) and block.face not in ("page", "folded")
-    ]
+    shown = [b for b in document.blocks if isinstance(b, Table) and b.face not in ("page", "folded")]
     given = Counter(
         cell
         for block in shown

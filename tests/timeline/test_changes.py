@@ -129,9 +129,7 @@ def test_a_wait_behind_a_copy_back_holds_once_the_copy_no_longer_does() -> None:
 def test_a_copy_that_traveled_with_the_commands_holds_the_engine_when_pinned() -> None:
     node = load_node("h200-probed")
     copies = [copy(10 * n, 10 * n + 1, 1024, memory="pageable") for n in range(20)]
-    recorded = run(
-        *[made(operation, 2 * n - 50, 2 * n - 49, "cudaMemcpyAsync") for n, operation in enumerate(copies)]
-    )
+    recorded = run(*[made(o, 2 * n - 50, 2 * n - 49, "cudaMemcpyAsync") for n, o in enumerate(copies)])
     changed = pin().apply(timeline(recorded, node), Setting(node)).timeline
     alone = node.curve("h2d", "pinned")
     assert alone is not None
@@ -360,9 +358,7 @@ def test_an_asynchronous_copy_of_pinned_memory_begins_behind_its_call_and_is_wai
     """As PyTorch copies a value back: the call returns with the copy done, and the synchronisation behind has no wait."""
     times = range(0, 2400, 60)
     copies = [copy(at + 9, at + 10, 512, "d2h", memory="pageable") for at in times]
-    copying = [
-        made(operation, at, at + 14, "cudaMemcpyAsync") for at, operation in zip(times, copies, strict=True)
-    ]
+    copying = [made(o, at, at + 14, "cudaMemcpyAsync") for at, o in zip(times, copies, strict=True)]
     recorded = run(*copying, *[call(at + 15, at + 16, "cudaStreamSynchronize", "stream") for at in times])
     pinned = pin().apply(timeline(recorded), HERE).timeline
     played = play(pinned)

@@ -43,10 +43,7 @@ def fair_rates(columns: Columns, flows: Flows) -> dict[int, float]:
     left, rates, growing = room(columns, flows), dict.fromkeys(flows, 0.0), set(flows)
     while growing:
         weight = columns["operation_weight"]
-        users = {
-            link: sum(links_of(columns, flow).get(link, 0) * weight[flow] for flow in growing)
-            for link in left
-        }
+        users = {link: sum(links_of(columns, f).get(link, 0) * weight[f] for f in growing) for link in left}
         steps = [left[link] / taken for link, taken in users.items() if taken]
         steps += [(columns["operation_bytes_per_s"][flow] - rates[flow]) / weight[flow] for flow in growing]
         step = min(steps)

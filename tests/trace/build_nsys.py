@@ -109,9 +109,7 @@ def columns_of(generation: str) -> dict[str, list[str]]:
         "EXPORT_META_DATA": ["name", "value"],
     }
     if year >= 2022.4:
-        columns |= {
-            table: ["start", "end", "globalTid", "textId", *names] for table, names in MPI_CALLS.items()
-        }
+        columns |= {t: ["start", "end", "globalTid", "textId", *names] for t, names in MPI_CALLS.items()}
         columns[RANKS] = ["globalTid", "rank"]
         columns[COMMUNICATORS] = [
             *["rank", "timestamp", "commHandle", "parentHandle", "localRank", "size", "groupRoot"],
@@ -229,9 +227,7 @@ class NsysExport(Tables):
     ) -> None:
         """A cudaEventRecord, which has no time of its own."""
         place = self.place(0, 0, correlation, process) | {"streamId": stream, "eventId": event}
-        self.add(
-            EVENT, **{name: value for name, value in place.items() if name not in ("start", "end")} | more
-        )
+        self.add(EVENT, **{name: v for name, v in place.items() if name not in ("start", "end")} | more)
 
     def rank(self, number: Value, process: int = PROCESS, thread: int = 5) -> None:
         """The rank of a thread's process."""
@@ -258,9 +254,7 @@ class NsysExport(Tables):
     def write(self, path: Path, after: str = "") -> Path:
         strings: list[dict[str, Value]] = [{"id": id, "value": text} for text, id in self.strings.items()]
         rows = {**self.rows, "StringIds": self.rows.get("StringIds", []) + strings}
-        there = {
-            table: names for table, names in self.columns.items() if table in rows or table in self.tables
-        }
+        there = {table: n for table, n in self.columns.items() if table in rows or table in self.tables}
         return write_sqlite(path, there, rows, after)
 
 

@@ -389,9 +389,7 @@ def test_warnings_and_errors_of_the_profiler_reach_the_user(tmp_path: Path) -> N
         (3, "CUDA profiling could not be started."),
         (1, "CUDA device 0: Unified Memory cannot be traced"),
     ]
-    assert [text for _, text in warnings[2:5]] == [
-        f"No OpenGL events collected ({number})." for number in range(3)
-    ]
+    assert [t for _, t in warnings[2:5]] == [f"No OpenGL events collected ({number})." for number in range(3)]
     assert warnings[5:] == [(1, "more profiler warnings; see DIAGNOSTIC_EVENT in the file")]
 
 

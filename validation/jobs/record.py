@@ -172,9 +172,7 @@ def ended_well(started: Sequence[subprocess.Popen[Any]], timeout_s: float, what:
 def keep_median(folder: Path, recorded: list[dict[str, list[tuple[float, float]]]]) -> None:
     """Of a pair's recordings the one of median length, in `folder` itself; the spans of the others go, too."""
     ranks = [spans[folder.name] for spans in recorded]
-    lengths = [
-        max(end for _, end in spans) - min(begin for begin, _ in spans) for spans in zip(*ranks, strict=True)
-    ]
+    lengths = [max(end for _, end in spans) - min(b for b, _ in spans) for spans in zip(*ranks, strict=True)]
     kept = sorted(range(len(lengths)), key=lengths.__getitem__)[len(lengths) // 2]
     for number in range(len(lengths)):
         for file in (folder / str(number)).iterdir():
