@@ -73,14 +73,11 @@ def _of_machine(archive: str) -> Iterator[Prediction]:
             bare_too = busfare("what-if", str(place), *pair.change, "--unrecorded", f"{before}s")
             replayed, recorded = (answer["baseline"][f"{key}_seconds"] for key in ("replayed", "recorded"))
             yield Prediction(
-                archive,
-                pair,
-                recorder,
-                measured=before / after,
+                archive, pair, recorder, measured=before / after,
                 predicted=replayed / answer["predicted_seconds"],
                 unrecorded=bare_too["baseline"]["replayed_seconds"] / bare_too["predicted_seconds"],
                 unchanged_percent=100 * abs(replayed / recorded - 1),
-            )
+            )  # fmt: skip
 
 
 def bare_seconds(archive: str, name: str, variant: str, mode: str) -> float:

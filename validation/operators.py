@@ -131,13 +131,10 @@ def llm_operators() -> Iterator[Case]:
         "mlp_down_proj": (width, wide),
     }
     moves = {
-        "add": 3 * tokens * width,
-        "input_layernorm": 2 * tokens * width,
-        "post_attention_layernorm": 2 * tokens * width,
-        "mlp_act": 3 * tokens * wide,
-        "emb": 2 * tokens * width,
-        "attn_rope": 2 * tokens * (query + kv),
-    }
+        "add": 3 * tokens * width, "input_layernorm": 2 * tokens * width,
+        "post_attention_layernorm": 2 * tokens * width, "mlp_act": 3 * tokens * wide,
+        "emb": 2 * tokens * width, "attn_rope": 2 * tokens * (query + kv),
+    }  # fmt: skip
     keys = ["model", "num_tokens", "num_tensor_parallel_workers"]
     frames = {}
     for operator in (*products, *moves):
@@ -209,10 +206,6 @@ def fp32_operators() -> Iterator[Case]:
             ):
                 for (kind,), rest in part.group_by("pass", maintain_order=True):
                     yield moved(
-                        f"{title}{rung}",
-                        f"{gpu} {target} {kind}",
-                        rest,
-                        (nodes[0], nodes[1]),
-                        str(kind),
+                        f"{title}{rung}", f"{gpu} {target} {kind}", rest, (nodes[0], nodes[1]), str(kind),
                         "fp32",
-                    )
+                    )  # fmt: skip

@@ -14,13 +14,9 @@ GIB = 2.0**30
 
 
 def bus(
-    node: str,
-    ranks: int,
-    size: float = GIB,
-    kind: str = "all_reduce",
-    hosts: int = 1,
+    node: str, ranks: int, size: float = GIB, kind: str = "all_reduce", hosts: int = 1,
     nvls: bool | None = None,
-) -> float:
+) -> float:  # fmt: skip
     fabric = Fabric.of(load_node(node), ranks, hosts, nvls)
     return float(price_collectives(fabric, [kind], np.array([size])).bus_bytes_per_second[0]) / 1e9
 

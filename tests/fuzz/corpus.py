@@ -177,14 +177,9 @@ def rocprof_json(folder: Path) -> list[Path]:
             "allocation_size": i,
         }
         run.add(
-            "memory_allocation",
-            build_rocprof_files.ALLOCATION,
-            i % 3 // 2,
-            2000 + 10 * i,
-            2001 + 10 * i,
-            i,
+            "memory_allocation", build_rocprof_files.ALLOCATION, i % 3 // 2, 2000 + 10 * i, 2001 + 10 * i, i,
             **what,
-        )
+        )  # fmt: skip
         addresses = {"src_address": {"handle": i << 20}, "dst_address": str(i)}
         ends = (build_rocprof_files.CPU, build_rocprof_files.GPU_0)
         run.copy(2, *ends, i, 3000 + i, 3009 + i, 20 + i, **addresses)

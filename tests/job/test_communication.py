@@ -340,13 +340,10 @@ def rows_of_ranks(seed: int, steps: int, skipped: int = 0) -> list[pl.DataFrame]
                 stated | {"collective_kind": "send", "peer": rank + 1, "start_ns": sent, "end_ns": sent + 50},
                 stated
                 | {
-                    "collective_kind": "send",
-                    "peer": rank + 1,
-                    "start_ns": sent + 60,
-                    "end_ns": end,
+                    "collective_kind": "send", "peer": rank + 1, "start_ns": sent + 60, "end_ns": end,
                     "ended": True,
                 },
-            ]
+            ]  # fmt: skip
             rows[rank + 1].append(
                 stated | {"collective_kind": "receive", "peer": rank, "start_ns": received, "end_ns": end}
             )

@@ -46,13 +46,8 @@ def test_links_in_circles_and_second_names_are_seen_through(tmp_path: Path) -> N
 
 def test_a_run_in_two_forms_is_a_single_trace(tmp_path: Path) -> None:
     profiles = (
-        "a.nsys-rep",
-        "a.sqlite",
-        "b.nsys-rep",
-        "n1.xplane.pb",
-        "n1.trace.json.gz",
-        "n2.trace.json.gz",
-    )
+        "a.nsys-rep", "a.sqlite", "b.nsys-rep", "n1.xplane.pb", "n1.trace.json.gz", "n2.trace.json.gz",
+    )  # fmt: skip
     for name in profiles:
         (tmp_path / name).write_bytes(b"x")
     (tmp_path / "perfetto_trace.json.gz").write_bytes(b"x")

@@ -150,14 +150,11 @@ def test_host_time_is_named_by_the_innermost_range_around_it() -> None:
     ]
     rows = [
         {
-            "start_ns": start,
-            "end_ns": end,
-            "process": thread["process"],
-            "thread": thread["thread"],
+            "start_ns": start, "end_ns": end, "process": thread["process"], "thread": thread["thread"],
             "name": name,
         }
         for start, end, name in spans
-    ]
+    ]  # fmt: skip
     markers = conform(pl.DataFrame(rows), tables.MARKERS)
     recorded = replace(recorded, markers=markers)
     assert path_steps(recorded)[1][0] == "CPU time in the range decode"

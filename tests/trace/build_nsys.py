@@ -124,17 +124,11 @@ def columns_of(generation: str) -> dict[str, list[str]]:
     else:
         columns["TARGET_INFO_GPU"] = [
             *[
-                "vmId",
-                "id",
-                "name",
-                "busLocation",
-                "isDiscrete",
-                "totalMemory",
-                "memoryBandwidth",
+                "vmId", "id", "name", "busLocation", "isDiscrete", "totalMemory", "memoryBandwidth",
                 "clockRate",
             ],
             *["smCount", "uuid", "chipName", "cuDevice", "asyncEngines", "computeMajor", "computeMinor"],
-        ]
+        ]  # fmt: skip
     return columns
 
 
@@ -162,27 +156,16 @@ class NsysExport(Tables):
         return {"start": start, "end": end, "correlationId": correlation} | where
 
     def kernel(
-        self,
-        name: str,
-        start: int,
-        end: int,
-        correlation: int | None = None,
-        process: int = PROCESS,
+        self, name: str, start: int, end: int, correlation: int | None = None, process: int = PROCESS,
         **more: Value,
-    ) -> None:
+    ) -> None:  # fmt: skip
         names: dict[str, Value] = {"demangledName": self.text(name), "shortName": self.text(name[:4])}
         self.add(KERNEL, **self.place(start, end, correlation, process) | names | more)
 
     def copy(
-        self,
-        copy_kind: int,
-        kinds: tuple[int, int],
-        size: Value,
-        start: int,
-        end: int,
-        correlation: int | None = None,
-        **more: Value,
-    ) -> None:
+        self, copy_kind: int, kinds: tuple[int, int], size: Value, start: int, end: int,
+        correlation: int | None = None, **more: Value,
+    ) -> None:  # fmt: skip
         """A copy by nsys's numbers: `copy_kind` 1 HtoD, 2 DtoH…; `kinds` 0 pageable, 1 pinned, 2 device…"""
         what = {"bytes": size, "copyKind": copy_kind, "srcKind": kinds[0], "dstKind": kinds[1]}
         self.add(MEMCPY, **self.place(start, end, correlation, PROCESS) | what | more)
@@ -195,15 +178,9 @@ class NsysExport(Tables):
         self.add(MEMORY_USAGE, **{"start": start, "globalPid": global_pid(), "deviceId": 0} | what | more)
 
     def call(
-        self,
-        name: str,
-        start: int,
-        end: int,
-        correlation: int,
-        process: int = PROCESS,
-        thread: int = 5,
+        self, name: str, start: int, end: int, correlation: int, process: int = PROCESS, thread: int = 5,
         **more: Value,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """An API call with its ABI suffix, as nsys writes it: cudaMemcpy_v3020."""
         row: dict[str, Value] = {"start": start, "end": end, "eventClass": 0, "correlationId": correlation}
         ids = {"globalTid": global_pid(process) + thread, "nameId": self.text(name)}

@@ -61,26 +61,15 @@ class NvprofFile(Tables):
         return place | {"streamId": 7, "correlationId": correlation}
 
     def kernel(
-        self,
-        name: str,
-        start: int,
-        end: int,
-        correlation: int,
-        table: str = "CONCURRENT_KERNEL",
+        self, name: str, start: int, end: int, correlation: int, table: str = "CONCURRENT_KERNEL",
         **more: Value,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.add(table, **self.place(start, end, correlation) | {"name": self.text(name)} | more)
 
     def copy(
-        self,
-        copy_kind: int,
-        kinds: tuple[int, int],
-        size: Value,
-        start: int,
-        end: int,
-        correlation: int,
+        self, copy_kind: int, kinds: tuple[int, int], size: Value, start: int, end: int, correlation: int,
         **more: Value,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """A copy by CUPTI's numbers: `kinds` 1 pageable, 2 pinned, 3 device…; MEMCPY2 if of two devices."""
         what = {"copyKind": copy_kind, "srcKind": kinds[0], "dstKind": kinds[1], "bytes": size}
         table = "MEMCPY2" if "dstDeviceId" in more else "MEMCPY"

@@ -50,16 +50,9 @@ class JsonRun:
         self.records: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
 
     def add(
-        self,
-        where: str,
-        kind: int,
-        operation: int,
-        start: int,
-        end: int,
-        id: int,
-        ancestor: int = 0,
+        self, where: str, kind: int, operation: int, start: int, end: int, id: int, ancestor: int = 0,
         **more: Any,
-    ) -> None:
+    ) -> None:  # fmt: skip
         times = {"start_timestamp": start, "end_timestamp": end, "thread_id": THREAD}
         ids = {"correlation_id": {"internal": id, "external": 0, "ancestor": ancestor}}
         self.records[where].append({"size": 64, "kind": kind, "operation": operation, **times, **ids, **more})
@@ -87,16 +80,9 @@ class JsonRun:
         self.add("kernel_dispatch", DISPATCH, 2, start, end, id, dispatch_info=info, **more)
 
     def copy(
-        self,
-        operation: int,
-        source: int,
-        destination: int,
-        size: int,
-        start: int,
-        end: int,
-        id: int,
+        self, operation: int, source: int, destination: int, size: int, start: int, end: int, id: int,
         **more: Any,
-    ) -> None:
+    ) -> None:  # fmt: skip
         ends = {"src_agent_id": {"handle": source}, "dst_agent_id": {"handle": destination}, "bytes": size}
         self.add("memory_copy", COPY, operation, start, end, id, **ends, stream_id={"handle": STREAM}, **more)
 

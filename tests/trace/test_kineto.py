@@ -322,13 +322,9 @@ def test_no_gpu_activity_is_an_omission(tmp_path: Path) -> None:
 
 def test_devices_and_versions_of_the_header(tmp_path: Path) -> None:
     gpu = {
-        "id": 1,
-        "name": "H100",
-        "totalGlobalMem": 80 << 30,
-        "computeMajor": 9,
-        "computeMinor": 0,
+        "id": 1, "name": "H100", "totalGlobalMem": 80 << 30, "computeMajor": 9, "computeMinor": 0,
         "numSms": 132,
-    }
+    }  # fmt: skip
     header = {"deviceProperties": [gpu, {"name": "no id"}], "cupti_version": 22, "cuda_driver_version": 12040}
     trace = written(small_events(), tmp_path, header)
     wanted = ["device", "name", "memory_bytes", "compute_capability", "multiprocessors"]

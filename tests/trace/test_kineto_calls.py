@@ -131,14 +131,8 @@ def test_advice_explains_copies_that_ran_as_kernels(tmp_path: Path) -> None:
 
 def test_a_trace_of_the_older_profiler_is_refused_as_such(tmp_path: Path) -> None:
     operator = {
-        "name": "aten::add",
-        "ph": "X",
-        "ts": 1.5,
-        "dur": 2,
-        "tid": 1,
-        "pid": "CPU functions",
-        "args": {},
-    }
+        "name": "aten::add", "ph": "X", "ts": 1.5, "dur": 2, "tid": 1, "pid": "CPU functions", "args": {},
+    }  # fmt: skip
     with pytest.raises(InputError, match="PyTorch's older profiler"):
         read(write_kineto(tmp_path / "trace.json", [operator]))
 

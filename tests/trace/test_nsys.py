@@ -409,21 +409,11 @@ def test_a_view_in_place_of_a_table_is_read_and_a_virtual_table_refused(tmp_path
 
 def gpu(number: int, cuda: int | None, engines: int = 5) -> dict[str, int | str | None]:
     return {
-        "vmId": 0,
-        "id": number,
-        "name": f"GPU {number}",
-        "busLocation": f"0000:0{number}:00.0",
-        "totalMemory": 80 << 30,
-        "memoryBandwidth": 2039040000000,
-        "clockRate": 1410000000,
-        "smCount": 108,
-        "uuid": f"uuid-{number}",
-        "isDiscrete": 1,
-        "cuDevice": cuda,
-        "asyncEngines": engines,
-        "computeMajor": 8,
-        "computeMinor": 0,
-    }
+        "vmId": 0, "id": number, "name": f"GPU {number}", "busLocation": f"0000:0{number}:00.0",
+        "totalMemory": 80 << 30, "memoryBandwidth": 2039040000000, "clockRate": 1410000000, "smCount": 108,
+        "uuid": f"uuid-{number}", "isDiscrete": 1, "cuDevice": cuda, "asyncEngines": engines,
+        "computeMajor": 8, "computeMinor": 0,
+    }  # fmt: skip
 
 
 def test_gpus_of_2022_and_later_count_in_bytes_and_hertz(tmp_path: Path) -> None:
@@ -431,22 +421,12 @@ def test_gpus_of_2022_and_later_count_in_bytes_and_hertz(tmp_path: Path) -> None
     export.add("TARGET_INFO_GPU", **gpu(0, 0))
     assert written(export, tmp_path).devices.rows(named=True) == [
         {
-            "device": 0,
-            "process": None,
-            "name": "GPU 0",
-            "integrated": False,
-            "uuid": "uuid-0",
-            "bus_id": "0000:00:00.0",
-            "memory_bytes": 80 << 30,
-            "memory_bandwidth_bytes_per_s": 2039040000000.0,
-            "clock_hz": 1410000000.0,
-            "multiprocessors": 108,
-            "compute_capability": "8.0",
-            "copy_engines": 5,
-            "pcie_generation": None,
-            "pcie_lanes": None,
+            "device": 0, "process": None, "name": "GPU 0", "integrated": False, "uuid": "uuid-0",
+            "bus_id": "0000:00:00.0", "memory_bytes": 80 << 30,
+            "memory_bandwidth_bytes_per_s": 2039040000000.0, "clock_hz": 1410000000.0, "multiprocessors": 108,
+            "compute_capability": "8.0", "copy_engines": 5, "pcie_generation": None, "pcie_lanes": None,
         }
-    ]
+    ]  # fmt: skip
 
 
 def test_gpus_of_2021_count_in_kilobytes_and_kilohertz(tmp_path: Path) -> None:
@@ -455,15 +435,9 @@ def test_gpus_of_2021_count_in_kilobytes_and_kilohertz(tmp_path: Path) -> None:
         "TARGET_INFO_GPU", vmId=0, deviceId=0, name="RTX 3080", busLocation="0000:01:00.0", isDiscrete=1
     )
     export.add(
-        "TARGET_INFO_CUDA_GPU",
-        deviceId=0,
-        globalMemoryBandwidth=760080000,
-        coreClockRate=1710000,
-        numMemcpyEngines=2,
-        numMultiprocessors=68,
-        computeCapabilityMajor=8,
-        computeCapabilityMinor=6,
-    )
+        "TARGET_INFO_CUDA_GPU", deviceId=0, globalMemoryBandwidth=760080000, coreClockRate=1710000,
+        numMemcpyEngines=2, numMultiprocessors=68, computeCapabilityMajor=8, computeCapabilityMinor=6,
+    )  # fmt: skip
     (device,) = written(export, tmp_path).devices.rows(named=True)
     assert device["memory_bandwidth_bytes_per_s"] == 760080000000
     assert device["clock_hz"] == 1710000000

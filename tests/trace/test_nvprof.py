@@ -177,17 +177,10 @@ def test_markers_are_pairs_by_id(tmp_path: Path) -> None:
 
 def device(file: NvprofFile, number: int = 0) -> None:
     file.add(
-        "DEVICE",
-        id=number,
-        name=file.text("Tesla P100"),
-        globalMemoryBandwidth=732_160_000,
-        globalMemorySize=17_071_734_784,
-        coreClockRate=1_328_500,
-        numMemcpyEngines=2,
-        numMultiprocessors=56,
-        computeCapabilityMajor=6,
-        computeCapabilityMinor=0,
-    )
+        "DEVICE", id=number, name=file.text("Tesla P100"), globalMemoryBandwidth=732_160_000,
+        globalMemorySize=17_071_734_784, coreClockRate=1_328_500, numMemcpyEngines=2, numMultiprocessors=56,
+        computeCapabilityMajor=6, computeCapabilityMinor=0,
+    )  # fmt: skip
 
 
 def test_devices_count_in_kilobytes_and_kilohertz(tmp_path: Path) -> None:

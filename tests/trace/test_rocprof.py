@@ -233,21 +233,11 @@ class Run:
         tables = ProcessTables("_0001")
         tables.columns["rocpd_memory_allocate"] = [
             *[
-                "id",
-                "guid",
-                "nid",
-                "pid",
-                "tid",
-                "agent_id",
-                "type",
-                "level",
-                "start",
-                "end",
-                "address",
+                "id", "guid", "nid", "pid", "tid", "agent_id", "type", "level", "start", "end", "address",
                 "size",
             ],
             *["queue_id", "stream_id", "event_id"],
-        ]
+        ]  # fmt: skip
         for name, start, end, id in self.calls:
             tables.call(name, start, end, id)
         for number, (address, on_gpu, size, at) in enumerate(self.memory):

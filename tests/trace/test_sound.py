@@ -25,15 +25,11 @@ def returning(*results: int | None, name: str = "cudaLaunchKernel") -> pl.DataFr
     """Calls that returned these errors."""
     rows = [
         {
-            "start_ns": 10 * n,
-            "end_ns": 10 * n + 5,
-            "name": name,
-            "correlation": n,
-            "waits_for": "stream",
+            "start_ns": 10 * n, "end_ns": 10 * n + 5, "name": name, "correlation": n, "waits_for": "stream",
             "result": result,
         }
         for n, result in enumerate(results)
-    ]
+    ]  # fmt: skip
     return conform(pl.DataFrame(rows), CALLS, CALLS_RETURNED)
 
 
@@ -47,14 +43,9 @@ def trace_of(
         return conform(pl.DataFrame(rows), schema) if rows else tables.empty(schema)
 
     trace = Trace(
-        path=Path("trace"),
-        format="nsys-sqlite",
-        producer="",
-        operations=table(operations, OPERATIONS),
-        calls=table(calls, CALLS),
-        events=table(events, EVENTS),
-        markers=table(markers, MARKERS),
-    )
+        path=Path("trace"), format="nsys-sqlite", producer="", operations=table(operations, OPERATIONS),
+        calls=table(calls, CALLS), events=table(events, EVENTS), markers=table(markers, MARKERS),
+    )  # fmt: skip
     make_sound(trace)
     return trace
 

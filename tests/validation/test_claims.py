@@ -71,12 +71,9 @@ def test_every_recording_of_the_plans_is_there_and_packed_once() -> None:
 
 def test_a_script_with_nothing_to_judge_fails() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", "import claims; claims.judge(lambda: None)"],
-        capture_output=True,
-        text=True,
-        cwd=ROOT / "validation",
-        check=False,
-    )
+        [sys.executable, "-c", "import claims; claims.judge(lambda: None)"], capture_output=True, text=True,
+        cwd=ROOT / "validation", check=False,
+    )  # fmt: skip
     assert done.returncode == 1 and "nothing to judge" in done.stderr
 
 
