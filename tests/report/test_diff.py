@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -19,6 +17,7 @@ from busfare.show.report import report_document
 from busfare.show.terminal import render
 from busfare.show.words import text
 from busfare.trace import Trace
+from tests.conftest import run as run_busfare
 from tests.published import published
 from tests.traces import EXAMPLES, copy, kernel, made, run
 
@@ -83,14 +82,12 @@ def test_a_report_shows_changes_since_an_earlier_report_and_limits_growth(tmp_pa
     old = tmp_path / "old.json"
     busfare.report(busfare.read(IMAGES)).save(old)
     words = [str(PINNED), "--baseline", str(old), "--fail-if", "makespan > +5%", "--json"]
-    done = subprocess.run([sys.executable, "-m", "busfare", "report", *words], capture_output=True, text=True)
+    done = run_busfare("report", *words)
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout)["baseline"]["makespan"]["before_seconds"] == pytest.approx(0.165617239)
     busfare.report(busfare.read(PINNED)).save(old)
     words[0] = str(IMAGES)
-    done = subprocess.run(
-        [sys.executable, "-m", "busfare", "report", *words[:-1]], capture_output=True, text=True
-    )
+    done = run_busfare("report", *words[:-1])
     assert done.returncode == 1 and "makespan > +5% (it is 18.66%)" in done.stderr
     assert re.search(r"^Since\s", done.stdout, re.M) and PINNED.name in done.stdout
 
@@ -124,12 +121,7 @@ def test_what_is_no_report_is_refused_in_a_single_line(tmp_path: Path, text: str
     ],
 )
 def test_options_that_do_not_go_together_are_named(words: tuple[str, ...], message: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "busfare", "report", str(IMAGES), *words],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_busfare("report", str(IMAGES), *words)
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
     assert message in done.stderr
 

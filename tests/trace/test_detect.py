@@ -17,7 +17,6 @@ from pathlib import Path
 from textwrap import dedent
 from typing import NoReturn
 
-import polars as pl
 import pytest
 from backports import zstd
 
@@ -25,7 +24,7 @@ from busfare.errors import InputError
 from busfare.printable import printable
 from busfare.show.words import text
 from busfare.trace import is_trace_directory, may_be_trace, read, readers
-from busfare.trace.readers import RecordAgain, compressed, formats, kineto, record_again
+from busfare.trace.readers import RecordAgain, compressed, formats, record_again
 from busfare.trace.readers.compressed import unpack
 from tests.trace.build_kineto import document, gzipped, small_events, write_kineto
 from tests.trace.build_nsys import small_export
@@ -182,17 +181,6 @@ def test_an_unreadable_file_is_refused_as_such(tmp_path: Path, monkeypatch: pyte
 
     monkeypatch.setattr(Path, "open", forbidden)  # file modes do not bind the super-user
     assert "Permission denied" in refused(path)
-
-
-def test_a_panic_of_polars_is_an_input_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "trace.json"
-    path.write_text(document(small_events()))
-
-    def panics(*_: object) -> None:
-        raise pl.exceptions.PanicException("index out of bounds\nnote: run with a backtrace")
-
-    monkeypatch.setattr(kineto, "read", panics)
-    assert "damaged and unreadable (index out of bounds)" in refused(path)
 
 
 def test_what_may_be_a_trace_is_seen_in_its_first_bytes(tmp_path: Path) -> None:

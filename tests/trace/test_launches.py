@@ -16,7 +16,6 @@ import pytest
 
 from busfare.trace import Trace, read
 from busfare.trace.launches import ALLOCATIONS, with_allocated
-from busfare.trace.sites import innermost
 from busfare.trace.tables import LAUNCH_SHAPE, LAUNCHES, OPERATIONS, REACH, conform
 from tests.published import published
 from tests.trace.build_directory import export_directory
@@ -292,27 +291,6 @@ def test_ranges_of_emit_nvtx_name_the_operator(tmp_path: Path) -> None:
         (None, None),
         (None, None),
     ]
-
-
-def test_the_innermost_span_is_that_of_a_search() -> None:
-    spans = [(0, 100), (0, 40), (5, 20), (20, 30), (30, 30), (50, 60), (60, 70), (60, 65), (65, 70)]
-    frame = pl.DataFrame(
-        [(1, thread, start + thread, end + thread) for thread in (1, 2) for start, end in spans],
-        schema=["process", "thread", "start_ns", "end_ns"],
-        orient="row",
-    ).sample(fraction=1.0, shuffle=True, seed=5)
-    points = pl.DataFrame({"process": [1] * 120, "thread": [1, 2, 3] * 40, "start_ns": range(120)})
-    expected = []
-    for _, thread, at in points.rows():
-        around = [
-            (end - start, row)
-            for row, (_, of_thread, start, end) in enumerate(frame.rows())
-            if of_thread == thread and start <= at < end
-        ]
-        expected.append(min(around)[1] if around else None)
-    assert innermost(frame, points).to_list() == expected
-    assert len(set(expected)) > 10
-    assert innermost(frame.clear(), points).to_list() == [None] * 120
 
 
 SQL = "SELECT {}, staticSharedMemory + dynamicSharedMemory, count(*) FROM {} GROUP BY 1, 2, 3, 4, 5, 6, 7, 8"

@@ -201,25 +201,16 @@ def test_the_pcie_link_is_read(tmp_path: Path) -> None:
     assert written(file, tmp_path).devices.select("pcie_generation", "pcie_lanes").rows() == [(3, 16)]
 
 
-def test_unlike_links_are_not_guessed_to_be_anybodys(tmp_path: Path) -> None:
+@pytest.mark.parametrize("widths", [(16, 8), (4,)])
+def test_unlike_links_and_a_single_link_of_two_gpus_are_nobodys(widths: tuple[int], tmp_path: Path) -> None:
     file = small_file()
     device(file, 0)
     device(file, 1)
-    for width in (16, 8):
+    for width in widths:
         file.add("PCIE", type=0, domain=0, pcieGeneration=3, linkWidth=width)
     trace = written(file, tmp_path)
     assert trace.devices["pcie_lanes"].to_list() == [None, None]
-    assert omitted(trace) == {"links-unlike": 2}
-
-
-def test_the_link_of_the_first_gpu_is_not_taken_for_the_second(tmp_path: Path) -> None:
-    file = small_file()
-    device(file, 0)
-    device(file, 1)
-    file.add("PCIE", type=0, domain=0, pcieGeneration=3, linkWidth=4)
-    trace = written(file, tmp_path)
-    assert trace.devices["pcie_lanes"].to_list() == [None, None]
-    assert omitted(trace) == {"links-unlike": 1}
+    assert omitted(trace) == {"links-unlike": len(widths)}
 
 
 def test_streams_have_kinds(tmp_path: Path) -> None:

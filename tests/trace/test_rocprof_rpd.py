@@ -174,12 +174,22 @@ def test_a_copy_between_two_devices_is_peer_to_peer(
     assert of_rpd(file, tmp_path).operations.select("direction", "peer_device").row(0) == expected
 
 
-def test_operations_of_an_unknown_type_are_counted(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "call", "name", "noted"),
+    [
+        ("Task", "hipLaunchHostFunc", "", "unknown-operations"),
+        ("KernelExecution", "hipMemcpy", "__amd_rocclr_copyBuffer", "copying-kernels"),
+        ("KernelExecution", None, "orphan", "cut-window"),
+    ],
+)
+def test_odd_operations_are_kept_and_counted(
+    kind: str, call: str | None, name: str, noted: str, tmp_path: Path
+) -> None:
     file = small_rpd()
-    file.operation("Task", 1600, 1700, file.call("hipLaunchHostFunc", 1590, 1595))
+    file.operation(kind, 1600, 1700, file.call(call, 1590, 1595) if call else None, name)
     trace = of_rpd(file, tmp_path)
-    assert trace.operations.select("kind", "name").row(-1) == ("kernel", "Task")
-    assert omitted(trace) == {"unknown-operations": 1}
+    assert trace.operations.select("kind", "name").row(-1) == ("kernel", name or kind)
+    assert (trace.operations.height, omitted(trace)) == (5, {noted: 1})
 
 
 def test_calls_of_the_tracer_are_left_out(tmp_path: Path) -> None:
@@ -189,22 +199,6 @@ def test_calls_of_the_tracer_are_left_out(tmp_path: Path) -> None:
     trace = of_rpd(file, tmp_path)
     assert trace.calls.height == 4
     assert omitted(trace) == {"tracer-calls": 2}
-
-
-def test_kernels_of_the_runtime_that_copy_are_an_omission(tmp_path: Path) -> None:
-    file = small_rpd()
-    file.operation(
-        "KernelExecution", 1600, 1700, file.call("hipMemcpy", 1590, 1595), "__amd_rocclr_copyBuffer"
-    )
-    assert omitted(of_rpd(file, tmp_path)) == {"copying-kernels": 1}
-
-
-def test_an_operation_without_its_call_is_counted(tmp_path: Path) -> None:
-    file = small_rpd()
-    file.operation("KernelExecution", 1600, 1700, None, "orphan")
-    trace = of_rpd(file, tmp_path)
-    assert trace.operations.height == 5
-    assert omitted(trace) == {"cut-window": 1}
 
 
 def test_ids_given_twice_do_not_double_rows(tmp_path: Path) -> None:

@@ -182,23 +182,18 @@ def test_a_tree_whose_branches_meet_gives_no_more_than_the_file_holds(
         SqliteTables(path).read("T", {"a": kind})
 
 
-def test_a_file_in_write_ahead_mode_is_read_and_no_further_file_is_left(tmp_path: Path) -> None:
+@pytest.mark.parametrize("moved", [True, False])
+def test_a_file_in_write_ahead_mode_is_read_and_no_further_file_is_left(moved: bool, tmp_path: Path) -> None:
+    """Also where its writer has not yet moved the rows into the file."""
     path = tmp_path / "wal.sqlite"
     with closing(sqlite3.connect(path)) as database:
         database.executescript("PRAGMA journal_mode = WAL; CREATE TABLE T (a); INSERT INTO T VALUES (5);")
-    tables = SqliteTables(path)
-    assert tables.read("T", {"a": INT}).rows() == [(5,)]
-    tables.close()
-    assert [file.name for file in tmp_path.iterdir()] == ["wal.sqlite"]
-
-
-def test_what_a_writer_has_not_yet_moved_into_the_file_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "wal.sqlite"
-    with closing(sqlite3.connect(path)) as database:
-        database.executescript("PRAGMA journal_mode = WAL; CREATE TABLE T (a); INSERT INTO T VALUES (5);")
+        if moved:
+            database.close()
         tables = SqliteTables(path)
         assert tables.read("T", {"a": INT}).rows() == [(5,)]
         tables.close()
+    assert [file.name for file in tmp_path.iterdir()] == ["wal.sqlite"]
 
 
 @pytest.mark.parametrize("name", ["a b.sqlite", "a?mode=rwc.sqlite", "a#b.sqlite", "100%.sqlite", "é.sqlite"])
