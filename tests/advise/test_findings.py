@@ -263,9 +263,7 @@ def test_gains_are_ranked_by_replay_and_stay_below_their_run() -> None:
 
 
 def test_a_trace_without_gpu_work_promises_nothing() -> None:
-    recorded = run(
-        *[call(100.0 * at, 100.0 * at + 90, "cudaDeviceSynchronize", "device") for at in range(40)]
-    )
+    recorded = run(*[call(100 * n, 100 * n + 90, "cudaDeviceSynchronize", "device") for n in range(40)])
     assert findings(recorded, PCIE3) == []
     assert findings(recorded, PCIE3, rebuilt(recorded, PCIE3)) == []
 

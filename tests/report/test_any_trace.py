@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import polars as pl
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -94,9 +95,7 @@ def test_a_report_comes_out_of_anything(
 ) -> None:
     recorded = trace(*operations, calls=calls, gpu=gpu)
     make_sound(recorded)
-    assert recorded.operations.filter(
-        recorded.operations["end_ns"] < recorded.operations["start_ns"]
-    ).is_empty()
+    assert recorded.operations.filter(pl.col("end_ns") < pl.col("start_ns")).is_empty()
 
     result, run, findings = examine(recorded)
     plain = as_json(result)

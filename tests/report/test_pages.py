@@ -207,9 +207,8 @@ def test_a_page_is_headed_by_the_name_of_its_file_and_ends_with_the_path() -> No
 
 def test_cards_are_few_and_none_of_them_says_nothing() -> None:
     for name in ("train-images", "smooth-out-of-core", "generate-text"):
-        [tiles] = [
-            b for b in reported(read(EXAMPLES / f"{name}-h100.json.gz")).blocks if isinstance(b, Tiles)
-        ]
+        blocks = reported(read(EXAMPLES / f"{name}-h100.json.gz")).blocks
+        [tiles] = [block for block in blocks if isinstance(block, Tiles)]
         assert 2 <= len(tiles.tiles) <= 5
         assert not [card for card in tiles.tiles if re.search(r"(?<![\d.])0(\.0+)? ", " ".join(card))]
     cards = dict(reversed(card) for card in tiles.tiles)

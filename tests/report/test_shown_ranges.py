@@ -160,9 +160,7 @@ def test_changed_durations_gain_no_more_than_they_save(changes: list[Change]) ->
 
 @pytest.mark.parametrize("changes", [[pin()], [pin(), without_waiting()]])
 def test_a_finding_and_its_command_have_the_same_gain_and_range(changes: list[Change]) -> None:
-    result, _ = answer_what_if(
-        read(Path(TRAIN)), changes, Setting(guess_node(read(Path(TRAIN)))), guessed=True
-    )
+    result, _ = answer_what_if(read(Path(TRAIN)), changes, Setting(guess_node(read(TRAIN))), guessed=True)
     (finding,) = summarise(read(Path(TRAIN))).findings
     of_finding = finding.predicted_gain_seconds, [finding.low_seconds, finding.high_seconds]
     of_change = result.gain_seconds, result.gain_range_seconds

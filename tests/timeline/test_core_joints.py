@@ -60,9 +60,7 @@ def test_a_call_returns_its_duration_after_the_last_arrival_and_an_empty_joint_h
 def path_of(columns: Columns) -> list[tuple[int, ...]]:
     """Step, row, start and end of every stretch of the critical path that lasts."""
     played = _core.play(columns, path=True)
-    stretches = zip(
-        *(played[f"path_{name}"].tolist() for name in ("step", "row", "start", "end")), strict=True
-    )
+    stretches = zip(*(played[f"path_{of}"].tolist() for of in ("step", "row", "start", "end")), strict=True)
     return [stretch for stretch in stretches if stretch[3] > stretch[2]]
 
 

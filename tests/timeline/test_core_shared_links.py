@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -64,9 +64,7 @@ def moments(columns: Columns, played: dict[str, Any]) -> list[tuple[int, int, Fl
     sharing = [o for o in range(len(columns["operation_call"])) if links_of(columns, o)]
     start, end = played["operation_start"], played["operation_end"]
     times = sorted({int(at) for o in sharing for at in (start[o], end[o])})
-    return [
-        (a, b, [o for o in sharing if start[o] <= a and end[o] >= b]) for a, b in itertools.pairwise(times)
-    ]
+    return [(a, b, [o for o in sharing if start[o] <= a and end[o] >= b]) for a, b in pairwise(times)]
 
 
 @given(timelines(links=True, early=False))

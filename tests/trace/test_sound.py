@@ -134,9 +134,7 @@ def test_rows_come_out_by_start_and_in_the_files_order_where_equal() -> None:
 
 
 def test_markers_that_end_before_they_start_are_left_out() -> None:
-    trace = trace_of(
-        [operation(0, 9)], markers=[{"start_ns": 5, "end_ns": 3}, {"start_ns": 5, "end_ns": None}]
-    )
+    trace = trace_of([operation(0, 9)], markers=[{"start_ns": 5, "end_ns": end} for end in (3, None)])
     assert trace.markers.height == 1
     assert omitted(trace)["untimed"] == 1
 
@@ -217,9 +215,7 @@ def test_copies_that_calls_made_and_the_profiler_left_out_are_named() -> None:
 def test_launches_without_a_record_are_counted_where_more_than_a_hundredth_lack_it() -> None:
     def noted(recorded: int, *more: str, first: int = 0) -> dict[str, int]:
         names = ["cudaLaunchKernel"] * 100 + [*more]
-        calls = [
-            {"start_ns": n, "end_ns": n + 1, "name": name, "correlation": n} for n, name in enumerate(names)
-        ]
+        calls = [{"start_ns": n, "end_ns": n + 1, "name": of, "correlation": n} for n, of in enumerate(names)]
         return omitted(trace_of([operation(n, n + 1, correlation=first + n) for n in range(recorded)], calls))
 
     assert noted(70)["launches-not-recorded"] == 30
