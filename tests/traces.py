@@ -56,12 +56,9 @@ def _operation(kind: str, start_us: float, end_us: float, more: dict[str, Any]) 
 
 
 def made(
-    operation: dict[str, Any],
-    start_us: float,
-    end_us: float,
-    name: str = "cudaLaunchKernel",
+    operation: dict[str, Any], start_us: float, end_us: float, name: str = "cudaLaunchKernel",
     waits_for: str = "none",
-) -> tuple[dict[str, Any], dict[str, Any]]:
+) -> tuple[dict[str, Any], dict[str, Any]]:  # fmt: skip
     """An operation, and the call that made it."""
     return operation, call(start_us, end_us, name, waits_for)
 

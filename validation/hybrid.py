@@ -52,11 +52,9 @@ def runs(name: str, benchmark: str, held: dict[str, Any]) -> None:
         return
     wrong = sum(row["verified"] is False for row in rows)
     goal(
-        f"{name}, {benchmark.upper()}: of {len(rows)} runs, missed the official values",
-        wrong,
-        most=0,
+        f"{name}, {benchmark.upper()}: of {len(rows)} runs, missed the official values", wrong, most=0,
         form="d",
-    )
+    )  # fmt: skip
     several = [row for row in rows if row["gpus"] > 1]
     if several:
         bounds = "GPUs:d|ranks:d|seconds an iteration:.5f|grid each way, all GPUs at once:.4f"

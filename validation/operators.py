@@ -125,11 +125,9 @@ def llm_operators() -> Iterator[Case]:
     kv = (pl.col("n_kv_head") * width / pl.col("n_head") / ways).ceil()
     gates = pl.col("use_gated_mlp").cast(pl.Int64) + 1
     products = {
-        "mlp_up_proj": (gates * wide, width),
-        "attn_pre_proj": (query + 2 * kv, width),
-        "attn_post_proj": (width, query),
-        "mlp_down_proj": (width, wide),
-    }
+        "mlp_up_proj": (gates * wide, width), "attn_pre_proj": (query + 2 * kv, width),
+        "attn_post_proj": (width, query), "mlp_down_proj": (width, wide),
+    }  # fmt: skip
     moves = {
         "add": 3 * tokens * width, "input_layernorm": 2 * tokens * width,
         "post_attention_layernorm": 2 * tokens * width, "mlp_act": 3 * tokens * wide,

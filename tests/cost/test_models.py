@@ -181,11 +181,9 @@ def test_an_unknown_memory_kind_is_priced_as_pinned() -> None:
 
 def test_the_host_side_names_the_memory_kind() -> None:
     table = operations(
-        direction=["d2h", "d2h"],
-        source_memory="device",
-        destination_memory=["pinned", "pageable"],
+        direction=["d2h", "d2h"], source_memory="device", destination_memory=["pinned", "pageable"],
         bytes=64 * MIB,
-    )
+    )  # fmt: skip
     pinned, pageable = model("datasheet").seconds(table, load_node("pcie:4x16"))
     assert pageable > 2 * pinned
 

@@ -311,11 +311,9 @@ def test_parameters_state_their_basis() -> None:
 def test_the_devices_of_w14_are_in_its_categories() -> None:
     categories = {name: MACHINES[name].category for name in ("c2050", "gtx-680", "gtx-titan", "k20")}
     assert categories == {
-        "c2050": "implicit-synchronization",
-        "gtx-680": "implicit-synchronization",
-        "gtx-titan": "one-copy-engine",
-        "k20": "two-copy-engines",
-    }
+        "c2050": "implicit-synchronization", "gtx-680": "implicit-synchronization",
+        "gtx-titan": "one-copy-engine", "k20": "two-copy-engines",
+    }  # fmt: skip
 
 
 def test_an_h100s_prefetches_are_predicted_as_they_were_measured() -> None:

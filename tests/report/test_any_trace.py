@@ -88,11 +88,9 @@ calls_of = st.fixed_dictionaries(
     st.sampled_from([None, "NVIDIA H100 PCIe"]),
 )
 def test_a_report_comes_out_of_anything(
-    capsys: pytest.CaptureFixture[str],
-    operations: list[dict[str, Any]],
-    calls: list[dict[str, Any]],
+    capsys: pytest.CaptureFixture[str], operations: list[dict[str, Any]], calls: list[dict[str, Any]],
     gpu: str | None,
-) -> None:
+) -> None:  # fmt: skip
     recorded = trace(*operations, calls=calls, gpu=gpu)
     make_sound(recorded)
     assert recorded.operations.filter(pl.col("end_ns") < pl.col("start_ns")).is_empty()
@@ -140,11 +138,9 @@ EVERYTHING = WhatIf(
     st.sampled_from([None, "h100-probed", "dgx-a100"]),
 )
 def test_an_answer_to_what_if_comes_out_of_anything(
-    capsys: pytest.CaptureFixture[str],
-    operations: list[dict[str, Any]],
-    calls: list[dict[str, Any]],
+    capsys: pytest.CaptureFixture[str], operations: list[dict[str, Any]], calls: list[dict[str, Any]],
     node: str | None,
-) -> None:
+) -> None:  # fmt: skip
     recorded = trace(*operations, calls=calls)
     make_sound(recorded)
     home = load_node(node) if node else None

@@ -175,66 +175,38 @@ MM = {
 OF_MM = ("aten::mm", "[[64,128],[128,32]]", '["float","c10::BFloat16"]', '["",""]')
 
 
+#: A product, and kernels of an external id or of none.
+PRODUCT = operator("aten::mm", 1, 9, 7, **MM)
+ALONE = kernel("k", 20, 5, 1)
+OF_7, OF_8 = (kernel("k", 20, 5, 1, **{"External id": id}) for id in (7, 8))
+
+
 @pytest.mark.parametrize(
     ("events", "expected"),
     [
         # The operator of the id.
-        ([operator("aten::mm", 0, 9, 7, **MM), kernel("k", 20, 5, 1, **{"External id": 7})], OF_MM),
-        ([operator("aten::mm", 0, 9, 7, **MM), kernel("k", 20, 5, 1, **{"external id": 7})], OF_MM),
+        ([PRODUCT, OF_7], OF_MM),
+        ([PRODUCT, kernel("k", 20, 5, 1, **{"external id": 7})], OF_MM),
         # Until 2023 the id is the correlation: the innermost one around the call.
         (
             [
-                operator("aten::add", 30, 9, 1),
-                operator("aten::linear", 0, 20, 6),
-                operator("aten::mm", 1, 9, 7, **MM),
-                call("cudaLaunchKernel", 5, 1, 1),
-                operator("aten::t", 12, 3, 8),
+                operator("aten::add", 30, 9, 1), operator("aten::linear", 0, 20, 6), PRODUCT,
+                call("cudaLaunchKernel", 5, 1, 1), operator("aten::t", 12, 3, 8),
                 kernel("k", 20, 5, 1, **{"External id": 1}),
             ],
             OF_MM,
         ),
         # Another library's that has no shapes gives way to one around it that has.
-        (
-            [
-                operator("aten::mm", 1, 9, 7, **MM),
-                operator("mine::mm", 2, 3, 8),
-                kernel("k", 20, 5, 1, **{"External id": 8}),
-            ],
-            OF_MM,
-        ),
-        (
-            [operator("mine::mm", 2, 3, 8), kernel("k", 20, 5, 1, **{"External id": 8})],
-            ("mine::mm", None, None, None),
-        ),
-        (
-            [
-                operator("aten::linear", 1, 9, 7, **MM),
-                operator("aten::mm", 2, 3, 8),
-                kernel("k", 20, 5, 1, **{"External id": 8}),
-            ],
-            ("aten::mm", None, None, None),
-        ),
+        ([PRODUCT, operator("mine::mm", 2, 3, 8), OF_8], OF_MM),
+        ([operator("mine::mm", 2, 3, 8), OF_8], ("mine::mm", None, None, None)),
+        ([operator("aten::linear", 1, 9, 7, **MM), operator("aten::mm", 2, 3, 8), OF_8], ("aten::mm", None, None, None)),
         # Nothing known of who launched it.
-        ([operator("aten::mm", 1, 9, 7, **MM), kernel("k", 20, 5, 1)], NOTHING[8:]),
-        (
-            [
-                operator("aten::mm", 1, 9, 7, **MM),
-                call("cudaLaunchKernel", 5, 1, 1, tid=9),
-                kernel("k", 20, 5, 1),
-            ],
-            NOTHING[8:],
-        ),
+        ([PRODUCT, ALONE], NOTHING[8:]),
+        ([PRODUCT, call("cudaLaunchKernel", 5, 1, 1, tid=9), ALONE], NOTHING[8:]),
         # A graph's launch is not the operator that was captured.
-        (
-            [
-                operator("aten::mm", 1, 9, 7, **MM),
-                call("cudaGraphLaunch", 5, 1, 1),
-                kernel("k", 20, 5, 1, **{"External id": 7}),
-            ],
-            NOTHING[8:],
-        ),
+        ([PRODUCT, call("cudaGraphLaunch", 5, 1, 1), OF_7], NOTHING[8:]),
     ],
-)
+)  # fmt: skip
 def test_the_operator_that_launched_a_kernel(
     events: list[dict[str, Any]], expected: tuple[str | None, ...], tmp_path: Path
 ) -> None:

@@ -34,11 +34,9 @@ def returning(*results: int | None, name: str = "cudaLaunchKernel") -> pl.DataFr
 
 
 def trace_of(
-    operations: list[dict[str, object]],
-    calls: list[dict[str, object]] | None = None,
-    events: list[dict[str, object]] | None = None,
-    markers: list[dict[str, object]] | None = None,
-) -> Trace:
+    operations: list[dict[str, object]], calls: list[dict[str, object]] | None = None,
+    events: list[dict[str, object]] | None = None, markers: list[dict[str, object]] | None = None,
+) -> Trace:  # fmt: skip
     def table(rows: list[dict[str, object]] | None, schema: tables.Schema) -> pl.DataFrame:
         return conform(pl.DataFrame(rows), schema) if rows else tables.empty(schema)
 

@@ -294,11 +294,8 @@ def test_foreign_time_lines_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="1 TPU cores and no GPU"):
         read(path)
     named = {
-        "ph": "M",
-        "name": "process_name",
-        "pid": 1,
-        "args": {"name": "/job:localhost/device:CPU:0 Compute"},
-    }
+        "ph": "M", "name": "process_name", "pid": 1, "args": {"name": "/job:localhost/device:CPU:0 Compute"},
+    }  # fmt: skip
     path.write_text(json.dumps({"traceEvents": [named]}))
     with pytest.raises(InputError, match=r"TensorFlow 1; record .* give the .xplane.pb"):
         read(path)

@@ -229,12 +229,10 @@ def write_times(out: Path, records: list[dict[str, Any]]) -> None:
         ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"], capture_output=True, text=True
     ).stdout.split("\n")[0]
     times: dict[str, Any] = {
-        "gpu": torch.cuda.get_device_properties(0).name,
-        "driver": driver,
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "torch": torch.__version__,
+        "gpu": torch.cuda.get_device_properties(0).name, "driver": driver,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"), "torch": torch.__version__,
         "processes": records,
-    }
+    }  # fmt: skip
     with gzip.open(out / "times.json.gz", "wt") as packed:
         json.dump(times, packed)
 
