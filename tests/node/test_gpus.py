@@ -92,13 +92,9 @@ def test_an_unknown_name_stays_unknown(device: str) -> None:
         ("gfx90a", {"multiprocessors": 110, "memory_bytes": 68_702_699_520}, "mi250x"),
         # MI210, or a die of an MI250
         ("gfx90a", {"multiprocessors": 104, "memory_bytes": 68_702_699_520}, None),
-        (
-            "",
-            {"compute_capability": "9.4", "multiprocessors": 304, "memory_bytes": 206_141_652_992},
-            "mi300x",
-        ),
+        ("", {"compute_capability": "9.4", "multiprocessors": 304, "memory_bytes": 206_141_652_992}, "mi300x"),
     ],
-)
+)  # fmt: skip
 def test_recorded_figures_tell_gpus_apart(device: str, recorded: dict[str, float], name: str | None) -> None:
     gpu = gpu_of_device_name(device, Recorded(**recorded))  # type: ignore[arg-type]
     assert (gpu and gpu.name) == name

@@ -82,14 +82,9 @@ def test_line_rate_of_sixteen_lanes(generation: int, gigabytes: float) -> None:
         (NvlinkLink(between=ENDS, generation=2, links=3), "write", 4096, 4096 * 17 / 16),
         (NvlinkLink(between=ENDS, generation=4, links=3), "read", 4096, 4096 * 18 / 16),
         (NvlinkLink(between=ENDS, generation=2, links=3), "read", 0, 0),
-        (
-            FabricLink(between=ENDS, bandwidth_bytes_per_s=1e9, write_overhead_bytes=18),
-            "write",
-            128,
-            128 + 2 * 18,
-        ),
+        (FabricLink(between=ENDS, bandwidth_bytes_per_s=1e9, write_overhead_bytes=18), "write", 128, 128 + 2 * 18),
     ],
-)
+)  # fmt: skip
 def test_bytes_on_the_wire(link: Link, flow: Flow, size: int, wire: float) -> None:
     assert link.wire_bytes(np.array([float(size)]), flow)[0] == pytest.approx(wire, rel=1e-12)
 

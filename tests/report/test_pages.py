@@ -111,11 +111,7 @@ def methods(_: Path) -> Document:
 
 #: Each page, the figures that are on it, and flags of the browser.
 PAGES: list[tuple[Callable[[Path], Document], set[str], tuple[str, ...]]] = [
-    (
-        lambda _: reported(read(EXAMPLES / "train-images-h100.json.gz")),
-        {"path", "timeline"},
-        ("--force-dark-mode",),
-    ),
+    (lambda _: reported(read(EXAMPLES / "train-images-h100.json.gz")), {"path", "timeline"}, ("--force-dark-mode",)),
     (lambda _: reported(hostile_trace()), {"timeline"}, ()),
     (job, {"strip", "spread-makespan_seconds", "largest-exposed_seconds"}, ()),
     (planned, {"ranking", "sweep", "roofline"}, ()),
@@ -124,7 +120,7 @@ PAGES: list[tuple[Callable[[Path], Document], set[str], tuple[str, ...]]] = [
     (probe, {"bandwidth", "latency", "residuals"}, ()),
     (strategies, {"cell0", "sweep0"}, ()),
     (methods, {"situation1", "situation2", "published", "crossover"}, ()),
-]
+]  # fmt: skip
 
 
 @pytest.mark.browser

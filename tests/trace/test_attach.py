@@ -221,16 +221,10 @@ def test_every_kernel_without_counted_bytes_has_a_reason(counters: Path, recordi
     [
         (None, "cannot be read .*check the path"),
         ("", "not a kernel table of Nsight Compute; create one with: ncu --csv --page raw"),
-        (
-            printed((SCALE, 1, 2), metrics=tuple(METRICS)[:2]),
-            "lacks lts__t_bytes.sum; create one with: ncu --csv",
-        ),
+        (printed((SCALE, 1, 2), metrics=tuple(METRICS)[:2]), "lacks lts__t_bytes.sum; create one with: ncu --csv"),
         (printed((SCALE, 1, 2, 3), unit="Mbyte"), "in Mbyte, not in byte; add --print-units base"),
         (printed(), "has no kernel"),
-        (
-            printed((SCALE, 1, 2, 3), grid=7),
-            "none of its kernels matches .*run.sqlite in name, grid and block",
-        ),
+        (printed((SCALE, 1, 2, 3), grid=7), "none of its kernels matches .*run.sqlite in name, grid and block"),
         (printed(("another", 1, 2, 3)), "none of its kernels matches"),
         (printed((SCALE, 1, 2, 3), unit=""), "its metrics are in no unit, not in byte"),
         (printed((SCALE, 1, 2, 3)).replace(printed().splitlines()[1] + "\n", ""), "no row of units"),
@@ -252,7 +246,7 @@ def test_every_kernel_without_counted_bytes_has_a_reason(counters: Path, recordi
         (printed((SCALE, 1, 2, 3000), (SCALE, 1, 2, 3000))[:-9], "line 4 is cut in the middle of a row"),
         (printed(("", 1, 2, 3)), "none of its kernels matches"),
     ],
-)
+)  # fmt: skip
 def test_errors_name_what_to_do(text: str | None, says: str, counters: Path, recording: Path) -> None:
     if text is not None:
         counters.write_text(text)

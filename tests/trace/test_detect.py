@@ -107,10 +107,7 @@ def zipped() -> bytes:
             b"\n\x0b\x50\x02....",
             "a Perfetto trace, as written by rocprofv3 and ROCm Systems Profiler; record with `rocprofv3",
         ),
-        (
-            b"the program's\n==77== NVPROF is profiling process 77\n",
-            "record with `nvprof -o run.nvprof ./app`",
-        ),
+        (b"the program's\n==77== NVPROF is profiling process 77\n", "record with `nvprof -o run.nvprof ./app`"),
         (b'"Start","Duration","Grid X"\nus,us,\n', "the printed output of nvprof"),
         (b"======== Profiling result:\n   Start  Duration\n", "the printed output of nvprof"),
         (b"# CUDA_DEVICE 0 Tesla\nmethod=[ memcpyHtoD ]\n", "with `busfare record -o run.bf -- ./app`"),
@@ -122,7 +119,7 @@ def zipped() -> bytes:
         (b"SQLite format 3", "not a trace that busfare knows"),
         (b"   \n", "not a trace that busfare knows"),
     ],
-)
+)  # fmt: skip
 def test_files_that_are_no_traces_are_refused_with_the_fix(content: bytes, help: str, tmp_path: Path) -> None:
     (tmp_path / "trace").write_bytes(content)
     assert help in refused(tmp_path / "trace")
@@ -130,11 +127,8 @@ def test_files_that_are_no_traces_are_refused_with_the_fix(content: bytes, help:
 
 @pytest.mark.parametrize(
     ("name", "help"),
-    [
-        ("run.otf2", "OTF2 of rocprofv3; record with `--output-format rocpd`"),
-        ("run.ncu-rep", "Nsight Compute"),
-    ],
-)
+    [("run.otf2", "OTF2 of rocprofv3; record with `--output-format rocpd`"), ("run.ncu-rep", "Nsight Compute")],
+)  # fmt: skip
 def test_reports_without_a_mark_are_refused_by_name(name: str, help: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(b"\0\1\2 anything")
     assert help in refused(tmp_path / name)

@@ -336,13 +336,8 @@ def test_devices_and_versions_of_the_header(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("info", "rank"),
-    [
-        ({"backend": "nccl", "rank": 12, "world_size": 128}, "12"),
-        ({"rank": None}, None),
-        ({}, None),
-        (5, None),
-    ],
-)
+    [({"backend": "nccl", "rank": 12, "world_size": 128}, "12"), ({"rank": None}, None), ({}, None), (5, None)],
+)  # fmt: skip
 def test_the_rank_of_the_header(info: object, rank: str | None, tmp_path: Path) -> None:
     trace = written(small_events(), tmp_path, {"distributedInfo": info, "hostname": "b12"})
     assert trace.host == {"hostname": "b12"} | ({} if rank is None else {"rank": rank})
@@ -440,13 +435,10 @@ def test_what_is_no_trace_is_refused_in_a_line(content: bytes, tmp_path: Path) -
     ("content", "message"),
     [
         (perfetto(trace_of(copied(10, 20, 4096), ran(30, 40, "work"))), "give the original trace"),
-        (
-            b'{"traceEvents": [{"name": "frame", "ph": "X", "cat": "blink", "ts": 1, "dur": 2}]}',
-            "another program",
-        ),
+        (b'{"traceEvents": [{"name": "frame", "ph": "X", "cat": "blink", "ts": 1, "dur": 2}]}', "another program"),
         (b'{"traceEvents": []}', "it has no events"),
     ],
-)
+)  # fmt: skip
 def test_a_chrome_trace_of_another_program_is_refused_by_its_name(
     content: bytes, message: str, packed: bool, cut: float, tmp_path: Path
 ) -> None:

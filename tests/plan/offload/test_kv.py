@@ -260,15 +260,11 @@ def test_weights_that_do_not_fit_are_named_and_gpus_share_them() -> None:
 @pytest.mark.parametrize(
     ("node", "gpus", "says"),
     [
-        (
-            "h100-sxm",
-            "3",
-            "`tensor_parallel` 3: does not divide the 32 heads and 8 key heads.*one of 1, 2, 4, 8$",
-        ),
+        ("h100-sxm", "3", "`tensor_parallel` 3: does not divide the 32 heads and 8 key heads.*one of 1, 2, 4, 8$"),
         ("minsky", "3", "one of 1, 2, 4$"),
         ("h100-sxm", "16", "`tensor_parallel` 16: h100-sxm has 8 GPUs"),
     ],
-)
+)  # fmt: skip
 def test_gpus_that_cannot_share_the_heads_are_refused(node: str, gpus: str, says: str) -> None:
     with pytest.raises(InputError, match=says):
         answer_kv(KvCache.of(node=node, model="llama-3.1-8b", tensor_parallel=gpus))
