@@ -364,9 +364,7 @@ def test_device_memory_that_is_freed_and_allocated_again_comes_from_a_pool() -> 
 def test_a_gain_above_the_time_of_the_copies_says_what_else_it_saves() -> None:
     # Each copy takes 2 µs on the GPU, and 100 of the host.
     times = range(0, 12_000, 200)
-    copies = [
-        made(copy(at + 5, at + 7, 64, memory="pageable"), at, at + 100, "cudaMemcpyAsync") for at in times
-    ]
+    copies = [made(copy(n + 5, n + 7, 64, memory="pageable"), n, n + 100, "cudaMemcpyAsync") for n in times]
     finding = advice_of(run(*copies), "small-copies")
     assert finding is not None and finding.by_replay
     assert finding.predicted_gain_seconds > 10 * 60 * 2e-6

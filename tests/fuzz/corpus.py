@@ -134,9 +134,7 @@ def rpd(folder: Path) -> list[Path]:
     file = build_rocprof.small_rpd()
     launch = file.call("hipGraphLaunch", 1510, 1520)
     for i in range(100):
-        file.operation(
-            "KernelExecution", 1600 + 10 * i, 1605 + 10 * i, launch if i % 2 else None, f"node {i}"
-        )
+        file.operation("KernelExecution", 1600 + 10 * i, 1605 + 10 * i, launch if i % 2 else None, f"node{i}")
         key = file.call("hipLaunchKernel", 1600 + 10 * i, 1603 + 10 * i)
         file.operation("KernelExecution", 3000 + 10 * i, 3005 + 10 * i, key, "k")
         file.add("rocpd_kernelapi", **dict.fromkeys(file.columns["rocpd_kernelapi"], i) | {"api_ptr_id": key})
@@ -206,9 +204,7 @@ def rocprof(folder: Path) -> list[Path]:
         rows["HIP"].append(
             rows["HIP"][i % 5] | {"BeginNs": 2000 + 10 * i, "EndNs": 2009 + 10 * i, "Index": 20 + i}
         )
-        rows["OPS"].append(
-            rows["OPS"][0] | {"BeginNs": 2001 + 10 * i, "EndNs": 2008 + 10 * i, "Index": 20 + i}
-        )
+        rows["OPS"] += [rows["OPS"][0] | {"BeginNs": 2001 + 10 * i, "EndNs": 2008 + 10 * i, "Index": 20 + i}]
     database = build_rocprof_files.write_v1(folder / "results.db", rows)
     return [
         database,

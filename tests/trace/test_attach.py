@@ -115,9 +115,7 @@ def recording(tmp_path: Path) -> Path:
     names = ["void scale<float>(float*, int)", "void scale<double>(double*, int)", ADD]
     for number, name in enumerate([names[0], *names]):
         export.kernel(name, 1_000_000 * number, 1_000_000 * number + 900_000, number + 1, **launch)
-        export.call(
-            "cudaLaunchKernel_v7000", 1_000_000 * number - 5000, 1_000_000 * number - 1000, number + 1
-        )
+        export.call("cudaLaunchKernel", 1_000_000 * number - 5000, 1_000_000 * number - 1000, number + 1)
     return export.write(tmp_path / "run.sqlite")
 
 

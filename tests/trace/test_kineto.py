@@ -275,10 +275,7 @@ def test_a_stream_wait_names_the_record_that_it_waits_for(tmp_path: Path) -> Non
 
 def test_a_wait_for_a_record_before_the_window_has_no_record(tmp_path: Path) -> None:
     waited = {"wait_on_stream": -1, "wait_on_cuda_event_id": -1, "wait_on_cuda_event_record_corr_id": -1}
-    events = [
-        call("cudaStreamWaitEvent", 10, 2, 2),
-        sync("Stream Wait Event", 11, 0.5, 2, stream=13, **waited),
-    ]
+    events = [call("cudaStreamWaitEvent", 0, 2, 2), sync("Stream Wait Event", 1, 0.5, 2, stream=13, **waited)]
     trace = written(events, tmp_path)
     assert trace.events.select("kind", "stream", "event", "record_correlation").rows() == [
         ("wait", 13, None, None)

@@ -272,16 +272,14 @@ def test_nvtx_text_stands_in_the_row_or_in_the_strings(tmp_path: Path) -> None:
     export = NsysExport()
     thread = global_pid() + 5
     export.add("NVTX_EVENTS", start=0, end=10, eventType=59, text="spelled", globalTid=thread, domainId=1)
-    export.add(
-        "NVTX_EVENTS", start=5, end=9, eventType=60, textId=export.text("registered"), globalTid=thread
-    )
+    export.add("NVTX_EVENTS", start=5, end=9, eventType=60, textId=export.text("noted"), globalTid=thread)
     export.add("NVTX_EVENTS", start=7, end=None, eventType=34, text="mark", globalTid=thread)
     export.add("NVTX_EVENTS", start=8, end=None, eventType=59, text="never popped", globalTid=thread)
     export.add("NVTX_EVENTS", start=9, end=None, eventType=75, text="a domain's name", globalTid=thread)
     trace = written(export, tmp_path)
     assert trace.markers.select("name", "start_ns", "end_ns", "thread", "domain").rows() == [
         ("spelled", 0, 10, 5, 1),
-        ("registered", 5, 9, 5, None),
+        ("noted", 5, 9, 5, None),
         ("mark", 7, None, 5, None),
         ("never popped", 8, None, 5, None),
     ]

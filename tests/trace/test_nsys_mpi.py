@@ -231,12 +231,9 @@ def test_threads_of_a_rank_and_ranks_of_a_file(tmp_path: Path) -> None:
     export.rank(0, thread=6)
     export.rank(1, process=72)
     export.mpi("MPI_Init_thread", 1000, 2000, process=72)
-    export.mpi(
-        "MPI_Isend", 3000, 3010, thread=6, commHandle=WORLD, tag=1, remoteRank=1, size=8, requestHandle=5
-    )
-    export.mpi(
-        "MPI_Irecv", 3000, 3010, process=72, commHandle=WORLD, tag=1, remoteRank=0, size=8, requestHandle=5
-    )
+    message: dict[str, Value] = {"commHandle": WORLD, "tag": 1, "size": 8, "requestHandle": 5}
+    export.mpi("MPI_Isend", 3000, 3010, thread=6, **message, remoteRank=1)
+    export.mpi("MPI_Irecv", 3000, 3010, process=72, **message, remoteRank=0)
     export.mpi("MPI_Wait", 3020, 3100, process=72, requestHandle=5)
     export.mpi("MPI_Wait", 3200, 3300, requestHandle=5)
     trace = read(export.write(tmp_path / "job.sqlite"))

@@ -256,9 +256,7 @@ def test_numbers_beyond_all_bounds_are_unknown(tmp_path: Path) -> None:
     rows["OPS"][0] |= {"BeginNs": 10**30, "dev-id": -(10**30)}
     trace = read(write_v1_json(tmp_path / "results.json", v1_events(rows)))
     assert (trace.operations.height, omitted(trace)["untimed"]) == (2, 1)
-    assert read(
-        write_v1_json(tmp_path / "empty.json", v1_events({t: [] for t in rows}))
-    ).operations.is_empty()
+    assert read(write_v1_json(tmp_path / "none.json", v1_events({t: [] for t in rows}))).operations.is_empty()
 
 
 @pytest.mark.parametrize("cut", [0.4, 0.95])

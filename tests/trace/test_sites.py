@@ -134,9 +134,7 @@ def test_call_chains_of_nsys_say_where_calls_are(ahead: int, tmp_path: Path) -> 
     """Until 2022 numbers of chains are one ahead of what calls say."""
     export: NsysExport = small_export("2022" if ahead else "2026.2")
     for number, (name, caller) in enumerate([("cudaMemcpy", "load(int)"), ("cudaLaunchKernel", "step()")], 1):
-        export.call(
-            f"{name}_v3020", 1000 * number, 1000 * number + 10, 10 + number, callchainId=number - ahead
-        )
+        export.call(f"{name}_v3020", 100 * number, 100 * number + 9, 10 + number, callchainId=number - ahead)
         app = "/home/me/app"
         export.chain(number, (name, "/cuda/libcudart.so.12"), (caller, app), ("main", app), ("_start", app))
     calls = read(export.write(tmp_path / "export.sqlite")).calls

@@ -201,9 +201,7 @@ def test_the_keys_that_scripts_rely_on() -> None:
 
 
 def test_a_budget_is_filled_with_what_is_fastest() -> None:
-    few, many = (
-        answer_offload(Offload.of(**(OPTIONS | {"budget": budget}))) for budget in ("400MB", "900MB")
-    )
+    few, many = (answer_offload(Offload.of(**(OPTIONS | {"budget": size}))) for size in ("400MB", "900MB"))
     assert few.device_bytes <= 400e6 < many.device_bytes <= 900e6
     assert few.resident < many.resident
     assert many.predicted_seconds < few.predicted_seconds
