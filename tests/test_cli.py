@@ -70,9 +70,7 @@ def test_version_is_the_package_s() -> None:
         ),
     ],
 )
-def test_a_command_loads_no_more_than_it_needs(
-    arguments: list[str], modules: list[str], loaded: list[str]
-) -> None:
+def test_a_command_loads_what_it_needs(arguments: list[str], modules: list[str], loaded: list[str]) -> None:
     code = (
         f"import sys, busfare.cli\nsys.argv = ['busfare', *{arguments}]\n"
         "try: busfare.cli.main()\n"
@@ -244,9 +242,7 @@ def test_a_trace_of_an_unknown_gpu_asks_where_it_was_recorded(tmp_path: Path) ->
         (f"{TRACE} {TRACE_H200}", "bytes > 1TB", 0),
     ],
 )
-def test_a_limit_that_is_passed_sets_the_exit_status(
-    run_here: Run, traces: str, limit: str, status: int
-) -> None:
+def test_a_passed_limit_sets_the_exit_status(run_here: Run, traces: str, limit: str, status: int) -> None:
     done = run_here("report", *traces.split(), "--fail-if", limit, "--json")
     assert done.returncode == status
     assert json.loads(done.stdout)["schema"].startswith("busfare.report")
@@ -270,11 +266,8 @@ def test_what_if_writes_two_time_lines_and_a_page(tmp_path: Path) -> None:
 
 def test_gpus_are_listed_by_a_word_of_their_name() -> None:
     names = [line.split()[0] for line in run("nodes", "3060").stdout.splitlines() if line]
-    assert {name for name in names if name.startswith("rtx")} == {
-        "rtx-3060",
-        "rtx-3060-laptop",
-        "rtx-3060-ti",
-    }
+    expected = {"rtx-3060", "rtx-3060-laptop", "rtx-3060-ti"}
+    assert {name for name in names if name.startswith("rtx")} == expected
     assert json.loads(run("nodes", "a100", "sxm4", "--json").stdout)["gpus"][0]["link"] == "pcie:4x16"
     assert json.loads(run("nodes", "--json", "rtx", "5090").stdout)["nodes"][0]["name"] == "rtx-5090"
     assert run("nodes", "no-such-gpu").returncode == 2

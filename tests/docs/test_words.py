@@ -155,9 +155,7 @@ def test_every_finding_has_a_page_with_its_title_and_its_change(id: str) -> None
     assert f"*{title}.* Finding `{id}`" in page
     parts = ["Symptom", "Cause", "Fix", "Check the gain", "When it does not help"]
     assert re.findall(r"^## (.+)$", page, re.M) == parts
-    options = {
-        word for change in CANDIDATES.get(id, ()) for word in change.option_words() if word.startswith("--")
-    }
+    options = {w for change in CANDIDATES.get(id, ()) for w in change.option_words() if w.startswith("--")}
     assert {option for option in options if option not in page} == set()
     assert f"]({id}.md)" in (ROOT / "docs" / "advice" / "index.md").read_text("utf-8")
 

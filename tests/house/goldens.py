@@ -41,16 +41,8 @@ def cases() -> dict[str, list[str]]:
     made["shipped/compare"] = ["compare", h100, h200]
     made["shipped/diff"] = ["diff", h100, pinned]
     made["plan/streams"] = [
-        "plan",
-        "--h2d",
-        "336MB",
-        "--d2h",
-        "504MB",
-        "--kernel",
-        "12ms",
-        "--node",
-        "h100-sxm",
-    ]
+        "plan", "--h2d", "336MB", "--d2h", "504MB", "--kernel", "12ms", "--node", "h100-sxm",
+    ]  # fmt: skip
     made["plan/titan"] = ["plan", "--h2d", "100MB", "--d2h", "300MB", "--kernel", "20ms", "--node", "titan"]
     made["plan/from-trace"] = ["plan", "--from-trace", str(EXAMPLES / "smooth-out-of-core-h100.json.gz")]
     made["plan/offload"] = [

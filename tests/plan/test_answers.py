@@ -228,18 +228,12 @@ def test_results_in_pageable_memory_that_nobody_wrote_take_longer() -> None:
     ("arguments", "says"),
     [
         (["plan", "--kernel", "1ms"], "--h2d: nothing crosses the bus; give --h2d or --d2h"),
-        (
-            ["plan", "--h2d", "1MB"],
-            "kernel: the kernel time is missing; give --kernel, or --flops or --device-bytes",
-        ),
+        (["plan", "--h2d", "1MB"], "kernel: the kernel time is missing; give --kernel, or --flops or --device-bytes"),
         (["price", "--bytes", "1MB", "--direction", "up"], "--direction 'up': unknown"),
         (["price", "--bytes", "1MB", "--memory", "wax"], "--memory 'wax': unknown"),
-        (
-            ["plan", "kv", "--model", "llama-3.1-8b", "--tensor-parallel", "3"],
-            "--tensor-parallel 3: does not divide",
-        ),
+        (["plan", "kv", "--model", "llama-3.1-8b", "--tensor-parallel", "3"], "--tensor-parallel 3: does not divide"),
     ],
-)
+)  # fmt: skip
 def test_the_command_line_spells_fields_as_options(arguments: list[str], says: str) -> None:
     error = CliRunner().invoke(app, [*arguments, "--node", "h100-sxm"]).exception
     assert isinstance(error, InputError) and says in str(error)

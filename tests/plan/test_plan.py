@@ -178,9 +178,7 @@ PROBED = sorted(name for name in catalogue_names() if name.endswith("probed"))
 @pytest.mark.parametrize("strategy", [s for s in STRATEGIES if not s.endswith("pageable") and s != "graph"])
 @pytest.mark.parametrize("into", [64e6, 512e6])
 @pytest.mark.parametrize("out", [64e6, 768e6])
-def test_the_equations_and_the_engine_agree_to_a_percent(
-    name: str, strategy: str, into: float, out: float
-) -> None:
+def test_equations_and_engine_agree_to_a_percent(name: str, strategy: str, into: float, out: float) -> None:
     machine = MACHINES[name]
     for kernel in (1e-4, 5e-3, 1e-1):
         problem = Problem("x", into, out, kernel, copies_in=2)
@@ -332,11 +330,9 @@ def test_parameters_state_their_basis() -> None:
 def test_the_devices_of_w14_are_in_its_categories() -> None:
     categories = {name: MACHINES[name].category for name in ("c2050", "gtx-680", "gtx-titan", "k20")}
     assert categories == {
-        "c2050": "implicit-synchronization",
-        "gtx-680": "implicit-synchronization",
-        "gtx-titan": "one-copy-engine",
-        "k20": "two-copy-engines",
-    }
+        "c2050": "implicit-synchronization", "gtx-680": "implicit-synchronization",
+        "gtx-titan": "one-copy-engine", "k20": "two-copy-engines",
+    }  # fmt: skip
 
 
 def test_an_h100s_prefetches_are_predicted_as_they_were_measured() -> None:

@@ -52,11 +52,8 @@ def test_cpu_time_belongs_to_the_range_around_it() -> None:
     )
     largest = report.critical_path[0] if report.critical_path else None
     assert largest is not None and largest.owner is not None
-    assert (largest.part, largest.owner.kind, largest.owner.name) == (
-        "CPU time between API calls",
-        "range",
-        "tokenize",
-    )
+    expected = ("CPU time between API calls", "range", "tokenize")
+    assert (largest.part, largest.owner.kind, largest.owner.name) == expected
     assert "The largest single item is CPU time in the range `tokenize`" in sentences
     assert report.verdict.gpu_busy_share == pytest.approx(100 / 861)
 

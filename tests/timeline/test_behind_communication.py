@@ -28,6 +28,4 @@ def test_what_starts_right_behind_communication_waited_for_it(name: str, begins_
     )
     shares = {row.part: row.seconds for row in critical_path_shares(timeline(recorded))}
     assert shares.pop(part) == pytest.approx((begins_us - 400) * 1e-6, rel=0.05)
-    assert {"communication", "unexplained waits"} & {
-        p for p, seconds in shares.items() if seconds > 2e-6
-    } == set()
+    assert {"communication", "unexplained waits"} & {p for p, s in shares.items() if s > 2e-6} == set()

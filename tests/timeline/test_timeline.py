@@ -39,9 +39,7 @@ def launched(*work: tuple[float, float, int]) -> tuple[list[dict[str, Any]], lis
 
 
 @pytest.mark.parametrize(("stream", "starts", "makespan"), [(13, 61, 161), (14, 111, 211)])
-def test_a_stream_keeps_its_order_and_waits_for_no_second_stream(
-    stream: int, starts: int, makespan: int
-) -> None:
+def test_a_stream_keeps_its_order_and_waits_for_no_second(stream: int, starts: int, makespan: int) -> None:
     operations, calls = launched((10, 110, 13), (111, 211, stream))
     if stream != 13:
         calls[1] |= {"start_ns": 108_000, "end_ns": 110_000}
@@ -132,9 +130,7 @@ def test_an_event_recorded_behind_a_wait_passes_it_on() -> None:
         ("cudaStreamSynchronize", "stream", {}),
     ],
 )
-def test_the_host_waits_and_goes_on_when_the_gpu_is_done(
-    name: str, waits_for: str, more: dict[str, int]
-) -> None:
+def test_the_host_waits_until_the_gpu_is_done(name: str, waits_for: str, more: dict[str, int]) -> None:
     operations, calls = launched((10, 110, 7), (130, 230, 7))
     calls[1] |= {"start_ns": 120_000, "end_ns": 123_000}
     calls.append(call(4, 113, name, waits_for, **more))
@@ -177,9 +173,7 @@ def test_driver_calls_inside_runtime_calls_count_once() -> None:
 
 
 @pytest.mark.parametrize(("at", "starts"), [(1510, 1020), (510, 520)])
-def test_alternating_threads_hand_the_work_over_and_concurrent_threads_do_not(
-    at: float, starts: float
-) -> None:
+def test_alternating_threads_hand_work_over_and_concurrent_threads_do_not(at: float, starts: float) -> None:
     """As PyTorch's backward pass does: shorten the first thread's wait, and the second starts earlier; but not one that
     worked meanwhile.
     """
