@@ -102,7 +102,7 @@ def test_a_graph_that_was_recorded_as_a_whole_is_no_kernel() -> None:
     assert "The largest single item is CUDA graph 1 (contents not recorded): 5 ms" in shown
 
 
-def test_a_product_of_known_shape_is_set_beside_the_peak(tmp_path: Path) -> None:
+def test_a_product_has_a_share_of_the_peak(tmp_path: Path) -> None:
     """2 · 8192³ operations in 2 ms on an H100, of 989.5 TFLOP/s in bf16."""
     sides = {"Input Dims": [[8192, 8192], [8192, 8192]], "Input type": ["c10::BFloat16", "c10::BFloat16"]}
     events = [

@@ -94,8 +94,8 @@ STATISTICS: dict[Statistic, str] = {
     "low": "10th percentile",
     "high": "90th percentile",
 }
-#: Changes this many times above a limit are not passed over because a run's units differ.
-DOUBTFUL = 2
+#: Changes this many times above a limit, and of so many percent, are not passed over because a run's units differ.
+DOUBTFUL, DOUBTFUL_PERCENT = 2, 5
 COMPARE = "compare the two traces with busfare diff"
 COMPARISONS = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
 PERCENT = re.compile(r"([+-]?\d{1,9}(?:\.\d+)?)\s*%")
@@ -168,7 +168,8 @@ def _refuse_unclear(result: Result, text: str, compare: Callable[[float, float],
     for unit in report.baseline.units if report.baseline else []:
         for figure in ("mean", "median"):
             row = unit.statistics.get(figure)
-            if row and not row.real and compare(row.change / 100, DOUBTFUL * limit):
+            doubtful = row and not row.real and row.change > DOUBTFUL_PERCENT
+            if row and doubtful and compare(row.change / 100, DOUBTFUL * limit):
                 raise InputError(
                     f"{report.trace.path}: `fail_if` {text!r}: cannot be checked: the {figure} of a unit changed by "
                     f"{row.change:+.3g} %, but units of one run differ as much; {COMPARE}, or record more units"
