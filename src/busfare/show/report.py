@@ -93,10 +93,9 @@ def report_document(
         words = statement(
             "waits.one-rank" if parts else "waits.one-rank-alone",
             seconds=result.communication.seconds,
-            path=part.seconds if part else 0.0,
             share=part.share if part else 0.0,
         )
-        blocks.append(Text(text(words), title="Communication between ranks"))
+        blocks.append(Text(text(words)))
     details: list[Block] = []
     if result.by_path:
         details += [paths(result.by_path, "Transfers by path"), sizes(result.size_histogram)]
@@ -180,8 +179,8 @@ def _summary(result: Report) -> Table:
         rows.append(("start-up", "", "", time(started), part(started), ""))
     rows.append(("whole run", "", "", time(run), "", ""))
     sentence = (
-        f"Transfers are {percent(moved.share_of_gpu_time)} of GPU time (transfers and kernels). "
-        f"Exposed: no kernel {'computes' if result.communication.count else 'runs'} at the same time."
+        f"Transfers are {percent(moved.share_of_gpu_time)} of GPU time. "
+        f"Exposed: while no kernel {'computes' if result.communication.count else 'runs'}."
     )
     columns = words("recorded") + numbers("count", "bytes", "time", "of the run", "exposed")
     return Table(columns, rows, notes=[*([sentence] if moved.count else []), *_units(result.units)])
@@ -208,7 +207,7 @@ def _gpus(result: Report) -> list[Table]:
             "By GPU",
             {"GPU": lambda gpu: str(gpu.device)},
             kernels | moved | {"busy": "busy_seconds", "idle": "idle_seconds"},
-            face="both" if len(result.gpus) > 1 else "folded",
+            face="both" if len(result.gpus) > 1 and not result.collectives else "folded",
         ),
         table(
             result.streams,
