@@ -294,9 +294,9 @@ def _synchronisations(trace: Trace, node: Node | None) -> Finding | None:
 
 
 def _reallocations(trace: Trace, node: Node | None) -> Finding | None:
-    """Device memory that is freed and allocated again."""
+    """Device memory that is freed and allocated again, but by PyTorch between the trials of cuDNN's autotuning."""
     chosen = np.flatnonzero(reallocations(trace.calls))
-    if not len(chosen):
+    if not len(chosen) or _autotuning(trace, node):
         return None
     calls = trace.calls.select("start_ns", "end_ns")[chosen]
     evidence = [statement("device-allocations.evidence", calls=calls.height, host_seconds=_seconds(calls))]

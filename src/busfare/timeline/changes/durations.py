@@ -67,9 +67,10 @@ def on_node(node: Node) -> Change:
         priced = model.seconds(with_times(timeline), node) * 1e9
         duration = np.where(moved & np.isfinite(priced), priced, kept)  # without a price, the recorded time
         changed = with_durations(timeline, kernels_held(timeline, duration))
-        # Behind the same link, copies share it as the recording shows.
-        alike = timeline.links is not None and _host_link(setting.recorded_on) == _host_link(node)
-        links = timeline.links if alike else shared_links(timeline.operations, node)
+        links = shared_links(timeline.operations, node)
+        if links and timeline.links and _host_link(setting.recorded_on) == _host_link(node):
+            # Behind the same link, copies share it as the recording shows.
+            links = timeline.links if links.lanes == timeline.links.lanes else links
         changed = replace(changed, node=node, links=links)
         return applied(timeline, changed, moved, statement("assumes.host-kept"))
 
