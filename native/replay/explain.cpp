@@ -230,8 +230,8 @@ class Explainer {
         }
     }
 
-    // How far the clock of a device may be ahead of the host's around a call: by the quickest of the launches there
-    // that found the device ready.
+    // How far the clock of a device may be ahead of the host's around a call: by the quickest of the launches
+    // there that found the device ready.
     Time tolerance(Index operation, Index call) const {
         const Index device = t_.streams.device[t_.operations.stream[operation]];
         if (device == kNone) return kTolerance;
