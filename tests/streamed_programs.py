@@ -80,25 +80,18 @@ class Written:
 
     def trace(self) -> Trace:
         made = trace(
-            *self.operations,
-            calls=self.calls,
-            events=self.events,
-            streams=STREAMS,
+            *self.operations, calls=self.calls, events=self.events, streams=STREAMS,
             gpu="NVIDIA H100 80GB HBM3",
-        )
+        )  # fmt: skip
         if not self.ranges:
             return made
         return replace(made, markers=tables.conform(pl.DataFrame(self.ranges), tables.MARKERS))
 
 
 def single_stream(
-    layers: int = 6,
-    passes: int = 4,
-    memory: str = "pinned",
-    resident: int = 0,
-    names: tuple[str, ...] = (),
+    layers: int = 6, passes: int = 4, memory: str = "pinned", resident: int = 0, names: tuple[str, ...] = (),
     **more: Any,
-) -> Trace:
+) -> Trace:  # fmt: skip
     """Every layer's copy in front of its kernels, in their stream; a result a pass. The first layers are `resident`; each
     is in ranges of `names`, with its number, and of kernels named for it then, so that no pattern tells.
     """

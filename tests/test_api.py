@@ -173,22 +173,13 @@ def test_answers_show_themselves(images: busfare.Run, tmp_path: Path) -> None:
         (lambda run: run.what_if(rank=[0, "x"]), "`rank` 'x' is not a number"),
         (lambda run: run.what_if(pin=3), "`pin` 3: give True for all, or a regular expression"),
         (lambda run: run.what_if(dedupe=3), "`dedupe` 3: give True"),
-        (
-            lambda run: questions.BenchStrategies.of(outputs=17),
-            "`outputs` 17 is not a whole number from 1 to 16",
-        ),
-        (
-            lambda run: questions.Record.of(delay=1, nvtx="x"),
-            "`delay`: the program itself starts the recording",
-        ),
+        (lambda run: questions.BenchStrategies.of(outputs=17), "`outputs` 17 is not a whole number from 1 to 16"),
+        (lambda run: questions.Record.of(delay=1, nvtx="x"), "`delay`: the program itself starts the recording"),
         (lambda run: questions.Record.of(flush_every=0), "`flush_every` 0.0: give 0.01 seconds or more"),
         (lambda run: busfare.report([IMAGES, PINNED], baseline=run.report()), "`baseline` is of one run"),
-        (
-            lambda run: run.what_if(to="gh200", node="h200-sxm"),
-            "`node`: given twice, under both of its names",
-        ),
+        (lambda run: run.what_if(to="gh200", node="h200-sxm"), "`node`: given twice, under both of its names"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_answered_says_why(images: busfare.Run, ask: Any, message: str) -> None:
     with pytest.raises(busfare.BusfareError, match=message):
         ask(images)
@@ -259,11 +250,8 @@ def test_plans_take_the_link_of_a_slot() -> None:
         busfare.plan(h2d="336MB", kernel="12ms", node="h100-probed", link=link) for link in (None, "pcie:4x4")
     )
     first = narrow.ranking[0]
-    assert (narrow.node, wide.ranking[0].rung, first.rung) == (
-        "h100-probed on pcie:4x4",
-        "probed",
-        "datasheet",
-    )
+    expected = ("h100-probed on pcie:4x4", "probed", "datasheet")
+    assert (narrow.node, wide.ranking[0].rung, first.rung) == expected
     assert first.predicted_seconds > 3 * wide.ranking[0].predicted_seconds
     assert first.high_seconds / first.low_seconds > wide.ranking[0].high_seconds / wide.ranking[0].low_seconds
     model = {"model": "llama-3.1-8b", "node": "rtx-4090", "link": "pcie:4x4"}

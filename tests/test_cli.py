@@ -70,9 +70,7 @@ def test_version_is_the_package_s() -> None:
         ),
     ],
 )
-def test_a_command_loads_no_more_than_it_needs(
-    arguments: list[str], modules: list[str], loaded: list[str]
-) -> None:
+def test_a_command_loads_what_it_needs(arguments: list[str], modules: list[str], loaded: list[str]) -> None:
     code = (
         f"import sys, busfare.cli\nsys.argv = ['busfare', *{arguments}]\n"
         "try: busfare.cli.main()\n"
@@ -148,7 +146,6 @@ def test_json_is_a_single_object_and_nothing_more(run_here: Run, arguments: str,
         (f"plan {PLANNED} --memory paged", "pinned, pageable"),
         (f"plan {PLANNED} --kernel-at 42:15ms", "STREAMS=TIME"),
         (f"plan {PLANNED} --chunks 1,two", "is not a number"),
-        (f"plan {PLANNED} --sweep moon", "link, streams, bytes, kernel"),
         ("plan --h2d 336MB --d2h 504MB --kernel 12ms --node h100sxm", "did you mean h100-sxm"),
         (f"plan {PLANNED} --to gh2000", "gh200"),
         ("plan --h2d 1MB --node pcie:4x16", "kernel time is missing"),
@@ -245,14 +242,12 @@ def test_a_trace_of_an_unknown_gpu_asks_where_it_was_recorded(tmp_path: Path) ->
         (f"{TRACE} {TRACE_H200}", "bytes > 1TB", 0),
     ],
 )
-def test_a_limit_that_is_passed_sets_the_exit_status(
-    run_here: Run, traces: str, limit: str, status: int
-) -> None:
+def test_a_passed_limit_sets_the_exit_status(run_here: Run, traces: str, limit: str, status: int) -> None:
     done = run_here("report", *traces.split(), "--fail-if", limit, "--json")
     assert done.returncode == status
     assert json.loads(done.stdout)["schema"].startswith("busfare.report")
     assert len(done.stderr.splitlines()) == status
-    passed = f"{TRACE if traces == TRACE else 'the job'}: limit passed"
+    passed = f"{TRACE if traces == TRACE else 'the job'}: limit exceeded"
     assert (passed in done.stderr) == bool(status)
 
 
@@ -271,11 +266,8 @@ def test_what_if_writes_two_time_lines_and_a_page(tmp_path: Path) -> None:
 
 def test_gpus_are_listed_by_a_word_of_their_name() -> None:
     names = [line.split()[0] for line in run("nodes", "3060").stdout.splitlines() if line]
-    assert {name for name in names if name.startswith("rtx")} == {
-        "rtx-3060",
-        "rtx-3060-laptop",
-        "rtx-3060-ti",
-    }
+    expected = {"rtx-3060", "rtx-3060-laptop", "rtx-3060-ti"}
+    assert {name for name in names if name.startswith("rtx")} == expected
     assert json.loads(run("nodes", "a100", "sxm4", "--json").stdout)["gpus"][0]["link"] == "pcie:4x16"
     assert json.loads(run("nodes", "--json", "rtx", "5090").stdout)["nodes"][0]["name"] == "rtx-5090"
     assert run("nodes", "no-such-gpu").returncode == 2
@@ -337,7 +329,7 @@ def test_a_limit_holds_where_nobody_reads_to_the_end() -> None:
     for more in ((), ("--json",)):
         done = run_in_shell("| true", "report", TRACE, "--fail-if", "exposed > 1%", *more)
         assert done.returncode == 1
-        assert "limit passed" in done.stderr and len(done.stderr.splitlines()) == 1
+        assert "limit exceeded" in done.stderr and len(done.stderr.splitlines()) == 1
 
 
 def run_in_shell(where: str, *arguments: str) -> subprocess.CompletedProcess[str]:

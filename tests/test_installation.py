@@ -20,12 +20,9 @@ from tests.processes import finished
 
 def busfare(*words: str, **extra: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "busfare", *words],
-        capture_output=True,
-        text=True,
-        check=False,
+        [sys.executable, "-m", "busfare", *words], capture_output=True, text=True, check=False,
         env=os.environ | extra,
-    )
+    )  # fmt: skip
 
 
 def test_doctor_says_what_works_and_what_to_do_for_the_rest(tmp_path: Path) -> None:

@@ -142,9 +142,7 @@ def test_what_was_there_stays_if_writing_fails(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("to", FORMATS)
-def test_an_export_that_fails_leaves_nothing(
-    to: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_export_leaves_nothing(to: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 

@@ -138,9 +138,7 @@ def test_the_installed_command_runs_outside_the_tree(installed: Path, tmp_path: 
 FACED = ("test_api.py", "test_installation.py", "report/test_diff.py")
 
 
-def test_the_installed_package_passes_its_users_tests_outside_the_tree(
-    installed: Path, tmp_path: Path
-) -> None:
+def test_the_installed_package_passes_tests_outside_the_tree(installed: Path, tmp_path: Path) -> None:
     shutil.copytree(ROOT / "tests", tmp_path / "tests", ignore=shutil.ignore_patterns("__pycache__"))
     (tmp_path / "pytest.ini").write_text("[pytest]\npythonpath = .\n")
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}

@@ -22,14 +22,11 @@ Parse = Callable[[str], float]
 READ: list[tuple[Parse, str]] = [
     (parse_bytes, "0 = 0 | 4096 = 4096 | 4096B = 4096 | 64KiB = 65536 | 1.5 GB = 1.5e9 | 2mib = 2097152"),
     (parse_bytes, "1e3 = 1000 | 64M = 64e6 | 64MB = 64e6 | 64Mi = 67108864 | 64MiB = 67108864 | 2 k = 2000"),
-    (
-        parse_seconds,
-        "12ms = 0.012 | 3.5 us = 3.5e-6 | 3.5µs = 3.5e-6 | 250ns = 2.5e-7 | 2s = 2 | 1e-3s = 1e-3",
-    ),
+    (parse_seconds, "12ms = 0.012 | 3.5 us = 3.5e-6 | 3.5µs = 3.5e-6 | 250ns = 2.5e-7 | 2s = 2 | 1e-3s = 1e-3"),
     (parse_seconds, "2min = 120"),
     (parse_count, "42 = 42 | 1.5e9 = 1.5e9 | 12G = 12e9 | 3 Tflop = 3e12 | 7k = 7000"),
     (parse_factor, "2x = 2 | 0.8 = 0.8 |  1.5 ×  = 1.5 | 1e3X = 1000"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("parse", "amounts"), READ)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -21,8 +22,6 @@ from busfare.trace.omissions import Omission
 from tests.conftest import BUSFARE, Ask, Run
 from tests.trace.build_kineto import call, kernel, write_kineto
 from tests.trace.build_nsys import NsysExport
-from tests.trace.build_nvprof import EPOCH, small_file
-from tests.trace.build_rocprof_files import write_v1_json
 from tests.traces import EXAMPLES
 
 EXAMPLE = EXAMPLES / "smooth-out-of-core-h100.json.gz"
@@ -64,9 +63,7 @@ def test_errors_name_what_is_wrong_and_the_fix(run_here: Run, arguments: str, me
 
 
 @pytest.mark.parametrize("schema", ["report/1", "bench-methods/1", "project/1"])
-def test_an_answer_is_refused_with_the_commands_that_read_it(
-    run_here: Run, tmp_path: Path, schema: str
-) -> None:
+def test_an_answer_is_refused_with_commands_that_read_it(run_here: Run, tmp_path: Path, schema: str) -> None:
     answer = tmp_path / "old.json"
     answer.write_text(json.dumps({"schema": f"busfare.{schema}", "trace": {}}))
     done = run_here("report", str(answer))
@@ -79,9 +76,7 @@ def test_an_answer_is_refused_with_the_commands_that_read_it(
     ("node", "warned"),
     [("mi300x", True), ("h200", True), ("a100", True), ("h100-probed", False), ("pcie:5", False)],
 )
-def test_a_node_with_another_gpu_than_the_trace_names_is_warned_of(
-    run_here: Run, node: str, warned: bool
-) -> None:
+def test_a_node_without_the_gpu_of_the_trace_is_warned_of(run_here: Run, node: str, warned: bool) -> None:
     done = run_here("project", str(EXAMPLE), "--from", node, "--to", "l40s")
     assert done.returncode == 0
     assert ("the trace names the GPU H100" in done.stderr) is warned and bool(done.stderr) is warned
@@ -138,13 +133,21 @@ def test_a_limit_that_nothing_can_pass_is_refused(percent: str) -> None:
         parse_limit(f"exposed > {percent}%" if percent[0] != "+" else f"makespan > {percent}%")
 
 
+def test_a_process_may_be_slower_without_the_recorder(ask: Ask) -> None:
+    """Processes of one program differ by more than a recorder costs."""
+    seconds = 1.05 * ask("report", EXAMPLE)["makespan_seconds"]
+    cost = ask("report", EXAMPLE, "--unrecorded", f"{seconds}s")["recording_cost"]
+    assert cost["unrecorded_seconds"] == pytest.approx(seconds)
+
+
 def test_gains_of_a_run_slowed_by_its_recorder_name_their_run(run_here: Run) -> None:
     done = run_here("report", str(EXAMPLE), "--unrecorded", "1ms")
     assert "gains refer to" in " ".join(done.stdout.split())
 
 
 def test_a_run_compared_with_itself_differs_by_nothing(run_here: Run) -> None:
-    assert "−" not in run_here("diff", str(EXAMPLE), str(EXAMPLE)).stdout
+    shown = run_here("diff", str(EXAMPLE), str(EXAMPLE)).stdout
+    assert "−" not in re.sub(r"\([^()]*\)", "", shown)  # ranges
 
 
 def test_nodes_share_how_they_were_predicted_where_it_is_the_same(run_here: Run) -> None:
@@ -205,9 +208,7 @@ def cut(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize(("build", "least"), [(faulting, 0.9), (shifted, 0.8), (cut, 0.9)])
-def test_kernels_are_the_critical_path(
-    ask: Ask, tmp_path: Path, build: Callable[[Path], Path], least: float
-) -> None:
+def test_kernels_are_critical(ask: Ask, tmp_path: Path, build: Callable[[Path], Path], least: float) -> None:
     assert share_of_kernels(ask("report", build(tmp_path))) > least
 
 
@@ -215,68 +216,9 @@ def test_prefetching_the_pages_of_a_kernel_that_faults_gains(ask: Ask, tmp_path:
     assert ask("what-if", faulting(tmp_path), "--prefetch", "--from", "dgx-a100")["speedup"] > 2
 
 
-def test_an_export_packed_with_gzip_is_read(ask: Ask, tmp_path: Path) -> None:
-    packed = tmp_path / "faulting.sqlite.gz"
-    packed.write_bytes(gzip.compress(faulting(tmp_path).read_bytes()))
-    assert ask("report", packed)["kernels"]["count"] == 1
-
-
-def test_unknown_sizes_are_packed_and_spread(ask: Ask, tmp_path: Path) -> None:
-    export = NsysExport()
-    for n in range(40):
-        at = n * 100_000
-        for k in range(3):
-            export.call("cudaMemcpyAsync_v3020", at + 5_000 * k, at + 5_000 * k + 3_000, 10 * n + k)
-            size = None if n == 7 and k == 1 else 4096
-            export.copy(1, (1, 2), size, at + 20_000 + 3_000 * k, at + 22_000 + 3_000 * k, 10 * n + k)
-        export.call("cudaLaunchKernel_v7000", at + 20_000, at + 23_000, 10 * n + 5)
-        export.kernel("work()", at + 40_000, at + 80_000, 10 * n + 5)
-    path = export.write(tmp_path / "unsized.sqlite")
-    answer = ask("what-if", path, "--batch-below", "64KiB", "--streams", "3", "--from", "dgx-a100")
-    assert answer["predicted_seconds"] > 0
-
-
-def test_nvprof_rows_whose_start_and_end_are_0_are_no_run(ask: Ask, tmp_path: Path) -> None:
-    file = small_file()
-    file.kernel("never timed", -EPOCH, -EPOCH, 900)
-    assert ask("report", file.write(tmp_path / "untimed.nvvp"))["makespan_seconds"] < 1
-
-
-def test_a_trace_without_gpu_work_has_no_findings(ask: Ask, tmp_path: Path) -> None:
-    export = NsysExport()
-    for n in range(40):
-        export.call("cudaLaunchKernel_v7000", n * MS, n * MS + 5_000, 3 * n)
-        export.call("cudaEventRecord_v3020", n * MS + 6_000, n * MS + 8_000, 3 * n + 1)
-        export.record(n + 1, 7, 3 * n + 1)
-        export.call("cudaEventSynchronize_v3020", n * MS + 9_000, n * MS + 950_000, 3 * n + 2)
-        export.wait(1, n * MS + 9_000, n * MS + 950_000, 3 * n + 2, eventId=n + 1)
-    assert ask("report", export.write(tmp_path / "idle.sqlite"))["findings"] == []
-
-
-def test_json_of_rocprof_is_no_empty_trace_of_pytorch(ask: Ask, tmp_path: Path) -> None:
-    report = ask("report", write_v1_json(tmp_path / "results.json"))
-    assert (report["kernels"]["count"], report["transfers"]["bytes"]) == (1, 12288)
-
-
-def test_two_gpus_that_copy_slowly_at_the_same_time_do_not_gain_twice(ask: Ask, tmp_path: Path) -> None:
-    export = NsysExport()
-    for gpu in range(2):
-        for n in range(10):
-            id, at = 100 * gpu + n, n * 20 * MS
-            export.call("cudaMemcpyAsync_v3020", at, at + 5_000, id, thread=5 + gpu)
-            export.copy(1, (1, 2), 256 << 20, at + 10_000, at + 19 * MS, id, deviceId=gpu, contextId=gpu + 1)
-    answer = ask("report", export.write(tmp_path / "two.sqlite"), "--node", "h100-sxm")
-    assert 0 < max(f["predicted_gain_seconds"] for f in answer["findings"]) < 0.8 * answer["makespan_seconds"]
-
-
 def test_a_plan_takes_no_less_than_its_copies(ask: Ask) -> None:
     sizes = ("--h2d", "336MB", "--d2h", "504MB", "--kernel", "1us")
     assert ask("plan", *sizes, "--node", "h100-probed")["bounds"]["full_overlap_seconds"] > 5e-3
-
-
-def test_mapped_memory_is_not_advised_where_nobody_counted_accesses(ask: Ask) -> None:
-    answer = ask("plan", "--from-trace", EXAMPLE, "--kernel-name", "smooth", "--node", "h100-sxm")
-    assert answer["ranking"][0]["strategy"] != "mapped"
 
 
 @pytest.mark.parametrize(("node", "least"), [("pcie:5", 50e9), ("rtx-3060-laptop", 1e9)])

@@ -26,22 +26,15 @@ def as_json(result: object) -> Any:
 
 
 def copy(
-    start_us: float,
-    end_us: float,
-    bytes_: int | None,
-    direction: str = "h2d",
-    memory: str | None = "pinned",
+    start_us: float, end_us: float, bytes_: int | None, direction: str = "h2d", memory: str | None = "pinned",
     **more: Any,
-) -> dict[str, Any]:
+) -> dict[str, Any]:  # fmt: skip
     """A copy between host and device; `memory` is the kind on the host's side."""
     ends = {"h2d": (memory, "device"), "d2h": ("device", memory)}.get(direction, ("device", "device"))
     return _operation("copy", start_us, end_us, more) | {
-        "bytes": bytes_,
-        "direction": direction,
-        "source_memory": more.get("source_memory", ends[0]),
-        "destination_memory": more.get("destination_memory", ends[1]),
-        "copy_count": 1,
-    }
+        "bytes": bytes_, "direction": direction, "source_memory": more.get("source_memory", ends[0]),
+        "destination_memory": more.get("destination_memory", ends[1]), "copy_count": 1,
+    }  # fmt: skip
 
 
 def kernel(start_us: float, end_us: float, name: str = "work", **more: Any) -> dict[str, Any]:
@@ -50,33 +43,22 @@ def kernel(start_us: float, end_us: float, name: str = "work", **more: Any) -> d
 
 def call(start_us: float, end_us: float, name: str, waits_for: str = "none", **more: Any) -> dict[str, Any]:
     return {
-        "start_ns": round(start_us * 1000),
-        "end_ns": round(end_us * 1000),
-        "process": 1,
-        "thread": 1,
-        "name": name,
-        "waits_for": waits_for,
-    } | more
+        "start_ns": round(start_us * 1000), "end_ns": round(end_us * 1000), "process": 1, "thread": 1,
+        "name": name, "waits_for": waits_for,
+    } | more  # fmt: skip
 
 
 def _operation(kind: str, start_us: float, end_us: float, more: dict[str, Any]) -> dict[str, Any]:
     return {
-        "kind": kind,
-        "start_ns": round(start_us * 1000),
-        "end_ns": round(end_us * 1000),
-        "device": 0,
-        "stream": 7,
-        "process": 1,
-    } | more
+        "kind": kind, "start_ns": round(start_us * 1000), "end_ns": round(end_us * 1000), "device": 0,
+        "stream": 7, "process": 1,
+    } | more  # fmt: skip
 
 
 def made(
-    operation: dict[str, Any],
-    start_us: float,
-    end_us: float,
-    name: str = "cudaLaunchKernel",
+    operation: dict[str, Any], start_us: float, end_us: float, name: str = "cudaLaunchKernel",
     waits_for: str = "none",
-) -> tuple[dict[str, Any], dict[str, Any]]:
+) -> tuple[dict[str, Any], dict[str, Any]]:  # fmt: skip
     """An operation, and the call that made it."""
     return operation, call(start_us, end_us, name, waits_for)
 
@@ -92,13 +74,10 @@ def run(*rows: dict[str, Any] | tuple[dict[str, Any], dict[str, Any]], **more: A
 
 
 def trace(
-    *operations: dict[str, Any],
-    calls: list[dict[str, Any]] | None = None,
-    events: list[dict[str, Any]] | None = None,
-    streams: list[dict[str, Any]] | None = None,
-    gpu: str | None = None,
-    omissions: list[Omission] | None = None,
-) -> Trace:
+    *operations: dict[str, Any], calls: list[dict[str, Any]] | None = None,
+    events: list[dict[str, Any]] | None = None, streams: list[dict[str, Any]] | None = None,
+    gpu: str | None = None, omissions: list[Omission] | None = None,
+) -> Trace:  # fmt: skip
     """A trace of these operations, calls, events and streams, on one GPU of name `gpu`."""
     devices = tables.empty(tables.DEVICES)
     if gpu:

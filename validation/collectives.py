@@ -166,11 +166,9 @@ def main() -> None:
     parts = ("all sizes, evenly in octaves", "1 MiB to 1 GiB so", "as the table has them", "fitted, so")
     table("median, 90th % off|" + "|".join(f"{part}:.1f|:.1f" for part in parts) + "|", rows)
     goal(
-        f"vTrain's tables of a median over {MODELLED:g} %, or fitted over {FITTED:g} %",
-        missed,
-        most=0,
+        f"vTrain's tables of a median over {MODELLED:g} %, or fitted over {FITTED:g} %", missed, most=0,
         form="d",
-    )
+    )  # fmt: skip
     swept = [measured for measured in tables() if measured.name.startswith("probe")]
     worst = max(off(e.modelled[e.rows(MIB, GIB)], e.seconds[e.rows(MIB, GIB)])[0] for e in swept)
     goal("two H100s, NVLS off, 1 MiB to 1 GiB, median % off of the worst collective", worst, most=H100)

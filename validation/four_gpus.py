@@ -130,9 +130,7 @@ def copies() -> dict[str, float]:
         for ways in WAYS
         for gpus in (1, 2, RANKS)
     }
-    return {
-        case: COPIED / float(copy_seconds_at_once(node, flow, COPIED).max()) for case, flow in flows.items()
-    }
+    return {c: COPIED / float(copy_seconds_at_once(node, flow, COPIED).max()) for c, flow in flows.items()}
 
 
 def patterns(probed: dict[str, Any]) -> list[tuple[str, float]]:
@@ -142,10 +140,7 @@ def patterns(probed: dict[str, Any]) -> list[tuple[str, float]]:
     node, errors = load_node(str(file)), []
     for flows in probed["bytes_per_s"]:
         seconds = copy_seconds_at_once(node, [(direction, gpu) for direction, gpu, _ in flows], COPIED)
-        off = (
-            abs(100 * (COPIED / second / rate - 1))
-            for second, (_, _, rate) in zip(seconds, flows, strict=True)
-        )
+        off = (abs(100 * (COPIED / second / r - 1)) for second, (_, _, r) in zip(seconds, flows, strict=True))
         into, out = ([gpu for direction, gpu, _ in flows if direction == wanted] for wanted in ("h2d", "d2h"))
         name = " ".join(
             f"{flow} {','.join(map(str, some))}" for flow, some in (("h2d", into), ("d2h", out)) if some

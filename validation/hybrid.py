@@ -52,11 +52,9 @@ def runs(name: str, benchmark: str, held: dict[str, Any]) -> None:
         return
     wrong = sum(row["verified"] is False for row in rows)
     goal(
-        f"{name}, {benchmark.upper()}: of {len(rows)} runs, missed the official values",
-        wrong,
-        most=0,
+        f"{name}, {benchmark.upper()}: of {len(rows)} runs, missed the official values", wrong, most=0,
         form="d",
-    )
+    )  # fmt: skip
     several = [row for row in rows if row["gpus"] > 1]
     if several:
         bounds = "GPUs:d|ranks:d|seconds an iteration:.5f|grid each way, all GPUs at once:.4f"
@@ -78,9 +76,7 @@ def _of_several(row: dict[str, Any]) -> tuple[Any, ...]:
     exchange, measured = row["variant"].get("exchange", ""), row["measured_iteration_seconds"]
     shared = None
     if row["algorithm"] == "slabs" and row["gpus"] == ALL_GPUS and exchange == "device":
-        slowest = min(
-            min(rates) for rates in read_table("four-gpus")["measured"]["copies"][ALL_AT_ONCE].values()
-        )
+        slowest = min(min(r) for r in read_table("four-gpus")["measured"]["copies"][ALL_AT_ONCE].values())
         shared = POINT_BYTES * POINTS[row["class"]] / row["gpus"] / slowest
     return (row["class"], row["mode"], exchange, row["gpus"], row["ranks"], measured, shared)
 

@@ -73,14 +73,11 @@ def _of_machine(archive: str) -> Iterator[Prediction]:
             bare_too = busfare("what-if", str(place), *pair.change, "--unrecorded", f"{before}s")
             replayed, recorded = (answer["baseline"][f"{key}_seconds"] for key in ("replayed", "recorded"))
             yield Prediction(
-                archive,
-                pair,
-                recorder,
-                measured=before / after,
+                archive, pair, recorder, measured=before / after,
                 predicted=replayed / answer["predicted_seconds"],
                 unrecorded=bare_too["baseline"]["replayed_seconds"] / bare_too["predicted_seconds"],
                 unchanged_percent=100 * abs(replayed / recorded - 1),
-            )
+            )  # fmt: skip
 
 
 def bare_seconds(archive: str, name: str, variant: str, mode: str) -> float:
@@ -91,9 +88,7 @@ def bare_seconds(archive: str, name: str, variant: str, mode: str) -> float:
 
 def seconds_of(ranks: list[list[list[float]]]) -> float:
     """The median region, from the first rank's begin to the last one's end."""
-    return median(
-        max(end for _, end in spans) - min(begin for begin, _ in spans) for spans in zip(*ranks, strict=True)
-    )
+    return median(max(end for _, end in s) - min(begin for begin, _ in s) for s in zip(*ranks, strict=True))
 
 
 @cache

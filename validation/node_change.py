@@ -113,12 +113,7 @@ def _occasion(machine: Machine) -> Occasion:
 
 
 def moved(
-    program: str,
-    rebuilt: Timeline,
-    trace: Trace,
-    seconds: float,
-    nodes: tuple[Node, Node],
-    target: Occasion,
+    program: str, rebuilt: Timeline, trace: Trace, seconds: float, nodes: tuple[Node, Node], target: Occasion
 ) -> Moved:
     """`rebuilt`: the timeline of `trace`; `seconds`: what the program takes unrecorded on the first of both nodes; `target`:
     what it took on the second.
@@ -278,9 +273,7 @@ def _of_paths(figures: str, program: str, copies: dict[Any, tuple[float, float]]
     sums: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0, 0.0])
     for (direction, source, destination, _), pair in copies.items():
         memory = {"h2d": source, "d2h": destination}.get(direction, "device") or "pinned"
-        sums[direction, memory] = [
-            so_far + more for so_far, more in zip(sums[direction, memory], pair, strict=True)
-        ]
+        sums[direction, memory] = [s + more for s, more in zip(sums[direction, memory], pair, strict=True)]
     for (_, memory), pair in sums.items():
         yield Truth(figures, MODEL, memory, 0, program, *pair)
 

@@ -125,19 +125,14 @@ def llm_operators() -> Iterator[Case]:
     kv = (pl.col("n_kv_head") * width / pl.col("n_head") / ways).ceil()
     gates = pl.col("use_gated_mlp").cast(pl.Int64) + 1
     products = {
-        "mlp_up_proj": (gates * wide, width),
-        "attn_pre_proj": (query + 2 * kv, width),
-        "attn_post_proj": (width, query),
-        "mlp_down_proj": (width, wide),
-    }
+        "mlp_up_proj": (gates * wide, width), "attn_pre_proj": (query + 2 * kv, width),
+        "attn_post_proj": (width, query), "mlp_down_proj": (width, wide),
+    }  # fmt: skip
     moves = {
-        "add": 3 * tokens * width,
-        "input_layernorm": 2 * tokens * width,
-        "post_attention_layernorm": 2 * tokens * width,
-        "mlp_act": 3 * tokens * wide,
-        "emb": 2 * tokens * width,
-        "attn_rope": 2 * tokens * (query + kv),
-    }
+        "add": 3 * tokens * width, "input_layernorm": 2 * tokens * width,
+        "post_attention_layernorm": 2 * tokens * width, "mlp_act": 3 * tokens * wide,
+        "emb": 2 * tokens * width, "attn_rope": 2 * tokens * (query + kv),
+    }  # fmt: skip
     keys = ["model", "num_tokens", "num_tensor_parallel_workers"]
     frames = {}
     for operator in (*products, *moves):
@@ -209,10 +204,6 @@ def fp32_operators() -> Iterator[Case]:
             ):
                 for (kind,), rest in part.group_by("pass", maintain_order=True):
                     yield moved(
-                        f"{title}{rung}",
-                        f"{gpu} {target} {kind}",
-                        rest,
-                        (nodes[0], nodes[1]),
-                        str(kind),
+                        f"{title}{rung}", f"{gpu} {target} {kind}", rest, (nodes[0], nodes[1]), str(kind),
                         "fp32",
-                    )
+                    )  # fmt: skip

@@ -60,9 +60,7 @@ def unpack(packed: bytes) -> bytes:
     """The recording that was packed."""
     held, columns = read(packed)
     texts = [(number, text.encode()) for number, text in held["strings"]]
-    strings = [
-        np.array(column, np.int64) for column in ([n for n, _ in texts], [len(text) for _, text in texts])
-    ]
+    strings = [np.array(column, np.int64) for column in ([n for n, _ in texts], [len(t) for _, t in texts])]
     chunks = [_chunk(1, 0, strings, b"".join(text for _, text in texts))]
     rest = iter(columns)
     for key, count in held["tables"].items():

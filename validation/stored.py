@@ -67,12 +67,9 @@ def unpacked(archive: str) -> Path:
 
 
 def pack(
-    files: Mapping[str, Path | bytes],
-    archive: Path,
-    grain_ns: int = 1,
-    without: Collection[str] = (),
+    files: Mapping[str, Path | bytes], archive: Path, grain_ns: int = 1, without: Collection[str] = (),
     whole: bool = False,
-) -> None:
+) -> None:  # fmt: skip
     """Writes `archive` of these files by their names in it: recordings (as `packed_recordings.pack` does) and traces of
     PyTorch's profiler (`.json.gz`; `whole`, or what a replay needs) as columns, texts as they are.
     """

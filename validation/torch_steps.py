@@ -115,13 +115,9 @@ def sequences() -> tuple[torch.Tensor, torch.Tensor]:
 
 def perceptron() -> nn.Module:
     return nn.Sequential(
-        nn.Linear(4096, 8192),
-        nn.ReLU(),
-        nn.LayerNorm(8192),
-        nn.Linear(8192, 8192),
-        nn.Softmax(-1),
+        nn.Linear(4096, 8192), nn.ReLU(), nn.LayerNorm(8192), nn.Linear(8192, 8192), nn.Softmax(-1),
         nn.Linear(8192, 1024),
-    )
+    )  # fmt: skip
 
 
 PROGRAMS: dict[str, Callable[[], Step]] = {

@@ -24,9 +24,7 @@ def main() -> None:
     for truth in truths:
         report = busfare.report(TRACES / truth["file"])
         largest = next((text for text in report.verdict.text if text.startswith(LARGEST)), "")
-        owners = [
-            (part.share * part.owner.share, part.owner.name) for part in report.critical_path if part.owner
-        ]
+        owners = [(p.share * p.owner.share, p.owner.name) for p in report.critical_path if p.owner]
         agrees = any(words in max(owners, default=(0.0, ""))[1] for words in truth["says"])
         named, agree = named + bool(largest), agree + agrees
         shown = largest.removeprefix(LARGEST).partition(". ")[0]

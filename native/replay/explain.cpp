@@ -230,18 +230,18 @@ class Explainer {
         }
     }
 
-    // How far the clock of a device may be ahead of the host's around a call: by what is known of the run, or
-    // by the quickest of the launches there that found the device ready.
+    // How far the clock of a device may be ahead of the host's around a call: by the quickest of the launches
+    // there that found the device ready.
     Time tolerance(Index operation, Index call) const {
         const Index device = t_.streams.device[t_.operations.stream[operation]];
-        if (device == kNone) return std::max(kTolerance, r_.ahead);
+        if (device == kNone) return kTolerance;
         const auto& launches = quick_[device];
         const auto at = std::lower_bound(launches.begin(), launches.end(), std::pair(call, Time{0}));
         auto from = at - std::min(kLaunchesAround, at - launches.begin());
         const auto to = at + std::min(kLaunchesAround, launches.end() - at);
         Time quickest = from == to ? kTolerance : kMostLaunch;
         for (; from != to; ++from) quickest = std::min(quickest, from->second);
-        return std::max({quickest, kTolerance, r_.ahead});
+        return std::max(quickest, kTolerance);
     }
 
     bool outlasts(Index operation, Index call) const {

@@ -15,7 +15,6 @@ struct Recorded {
     std::span<const std::uint8_t> call_class;       // by name
     std::span<const std::uint8_t> operation_class;  // by kind and memory
     std::span<const std::uint8_t> operation_unit;   // of the GPU: what follows on another unit starts later
-    Time ahead = 0;                                 // how far the GPU's clock is known to be ahead at most
 };
 
 // Columns of a timeline that replays as it was recorded.

@@ -120,7 +120,7 @@ nb::object column(const std::array<T, 256>& values) {
     return column(std::vector<T>(values.begin(), values.end()));
 }
 
-nb::dict explain_columns(nb::dict columns, nb::dict recorded, Time ahead) {
+nb::dict explain_columns(nb::dict columns, nb::dict recorded) {
     const Columns c(columns), r(recorded);
     const Timeline t = timeline(c);
     const Recorded times{.call_start = r.get<Time>("call_start"),
@@ -129,8 +129,7 @@ nb::dict explain_columns(nb::dict columns, nb::dict recorded, Time ahead) {
                          .operation_end = r.get<Time>("operation_end"),
                          .call_class = r.get<std::uint8_t>("call_class"),
                          .operation_class = r.get<std::uint8_t>("operation_class"),
-                         .operation_unit = r.get<std::uint8_t>("operation_unit"),
-                         .ahead = ahead};
+                         .operation_unit = r.get<std::uint8_t>("operation_unit")};
     Explained x;
     {
         nb::gil_scoped_release unlocked;
@@ -256,7 +255,7 @@ NB_MODULE(_core, module) {
     nb::set_leak_warnings(false);  // what a program holds at its end is no mistake
     module.doc() =
         "A run as columns: taken apart, played again, and its critical path. Times in nanoseconds.";
-    module.def("explain", &explain_columns, nb::arg("columns"), nb::arg("recorded"), nb::arg("ahead") = 0);
+    module.def("explain", &explain_columns, nb::arg("columns"), nb::arg("recorded"));
     module.def("dependencies", &dependency_columns, nb::arg("columns"));
     module.def("play", &play, nb::arg("columns"), nb::arg("path") = false);
     module.def("unnamed_events", &unnamed_event_columns, nb::arg("columns"));

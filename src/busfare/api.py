@@ -193,9 +193,7 @@ def report(
             of_job, together = of_whole_job(job_report(job), where)
             figures = job.figures  # the rest of the job may go
             return answer(
-                JobReport,
-                of_job,
-                lambda page: job_document(of_job, together if page else None, figures),
+                JobReport, of_job, lambda page: job_document(of_job, together if page else None, figures)
             )
         trace = alone
     run = part_of(_fingerprinted(_trace(trace, activity=True), fingerprints), **question.part())

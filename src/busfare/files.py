@@ -10,8 +10,6 @@ from pathlib import Path
 
 from busfare.errors import InputError
 
-__all__ = ["check_place", "replacing", "write_file"]
-
 
 def write_file(path: Path, content: str | bytes) -> None:
     """Makes the file, and its folders. Raises InputError where it cannot be written."""

@@ -14,8 +14,7 @@ IMAGES = str(EXAMPLES / "train-images-h100.json.gz")
 
 
 @pytest.mark.parametrize(
-    "words",
-    [(), ("--window", "0s..0.09s"), ("--iteration", "3"), ("--from", "t4", "--unrecorded", "0.16s")],
+    "words", [(), ("--window", "0s..0.09s"), ("--iteration", "3"), ("--from", "t4", "--unrecorded", "0.16s")]
 )
 def test_the_command_of_an_advice_gives_its_gain(words: tuple[str, ...], ask: Ask, run_here: Run) -> None:
     findings = [finding for finding in ask("report", IMAGES, *words)["findings"] if finding["by_replay"]]

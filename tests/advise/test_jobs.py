@@ -135,9 +135,7 @@ def test_findings_of_a_rank_light_up_its_operations_and_calls(tmp_path: Path) ->
 
     def lit(id: str) -> dict[str, int]:
         bit = 1 << list(drawn.marks).index(id)
-        many = {
-            row.label: sum(mark & bit > 0 for mark in row.items["marks"].fill_null(0)) for row in drawn.rows
-        }
+        many = {row.label: sum(m & bit > 0 for m in row.items["marks"].fill_null(0)) for row in drawn.rows}
         return {label: number for label, number in many.items() if number}
 
     assert lit("pageable-copies") == {"rank 0": 12}

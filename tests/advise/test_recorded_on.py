@@ -54,9 +54,7 @@ def test_of_unlike_gpus_the_gpu_that_ran_counts() -> None:
 def test_what_a_data_sheet_leaves_out_is_taken_from_the_trace() -> None:
     recorded = trace(copy(0, 10, 1000), gpu="NVIDIA GeForce RTX 3050 Laptop GPU")
     figures = {"memory_bandwidth_bytes_per_s": 176.032e9, "clock_hz": 1.057e9, "multiprocessors": 16}
-    recorded.devices = recorded.devices.with_columns(
-        **{name: pl.lit(value) for name, value in figures.items()}
-    )
+    recorded.devices = recorded.devices.with_columns(**{n: pl.lit(value) for n, value in figures.items()})
     node = guess_node(recorded)
     assert node is not None and node.name == "rtx-3050-laptop"
     assert node.gpu(0).memory_bandwidth_bytes_per_s == 176.032e9

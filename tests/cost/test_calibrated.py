@@ -119,11 +119,7 @@ def test_without_the_old_node_it_says_what_is_missing() -> None:
 
 
 @settings(max_examples=200, deadline=None)
-@given(
-    st.floats(1, 64 * SERIAL_BYTES),
-    st.floats(1e-12, 1e-8),
-    st.floats(1e-12, 1e-8),
-)
+@given(st.floats(1, 64 * SERIAL_BYTES), st.floats(1e-12, 1e-8), st.floats(1e-12, 1e-8))
 def test_the_rate_of_staging_is_the_inverse_of_staging(size: float, link: float, copy: float) -> None:
     sizes, links, paces = np.array([size]), np.array([link]), np.array([copy])
     seconds = staged_seconds(sizes, links, paces)
@@ -174,9 +170,7 @@ def test_what_a_pageable_copy_lost_to_a_cold_cache_it_loses_on_the_new_node_too(
     """Of 32 MiB the processors' own pace explains 2,720 and 1,380 µs; a probe of quiet moments tells of no more."""
     host = [engine("h2d", 10e-6, gap, "pageable") for gap in (8e-11, 4e-11)]
     old, new = (node(engine("h2d", 3.5e-6, 2e-11), curve) for curve in host)
-    whole = [
-        carried(copies([32 * MIB], [seconds], "pageable"), old, new)[0] for seconds in (2724e-6, 4000e-6)
-    ]
+    whole = [carried(copies([32 * MIB], [s], "pageable"), old, new)[0] for s in (2724e-6, 4000e-6)]
     assert whole[1] - whole[0] == pytest.approx(4000e-6 - 2724e-6, rel=1e-3)
     back = carried(copies([32 * MIB], [whole[1]], "pageable"), new, old)[0]
     assert back == pytest.approx(4000e-6, rel=1e-6)

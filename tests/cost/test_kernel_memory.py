@@ -21,13 +21,9 @@ SECONDS = 1e-3
 
 
 def prices_of(
-    allocated: float | None,
-    name: str = "step(float*, Body*)",
-    counters: pl.DataFrame | None = None,
-    recorded_on: Node = H100,
-    seconds: Sequence[float] = (SECONDS,),
-    blocks: int = 132 * 8,
-) -> KernelPrices:
+    allocated: float | None, name: str = "step(float*, Body*)", counters: pl.DataFrame | None = None,
+    recorded_on: Node = H100, seconds: Sequence[float] = (SECONDS,), blocks: int = 132 * 8,
+) -> KernelPrices:  # fmt: skip
     """Prices from the H100, or `recorded_on`, to the H200 of a kernel of those `seconds`, where so much is allocated."""
     launches = pl.DataFrame({f"{of}_{axis}": [1] for of in ("grid", "block") for axis in "yz"}).with_columns(
         grid_x=blocks, block_x=256, registers=16, shared_bytes=0,

@@ -47,9 +47,7 @@ def test_measured_products_say_how_much_longer_than_modelled_those_of_like_sides
 
     def factor(side: float, *slower: tuple[int, float]) -> float:
         columns = {name: np.array([value]) for name, value in (sides | dict.fromkeys("mnk", side)).items()}
-        took = gemm_seconds(
-            [columns[name] for name in ("batch", "m", "n", "k", "element_bytes")], peak, limits
-        )
+        took = gemm_seconds([columns[n] for n in ("batch", "m", "n", "k", "element_bytes")], peak, limits)
         moved = move(
             Evidence(["gemm"], ["fp32"], columns), np.zeros(1, np.intp), took, limits, measured(*slower)
         )

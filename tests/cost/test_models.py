@@ -26,17 +26,10 @@ def operations(**columns: object) -> pl.DataFrame:
     """One row a value; columns that are not given are those of a pinned host-to-device copy."""
     rows = max(len(v) for v in columns.values() if isinstance(v, list))
     base: dict[str, object] = {
-        "kind": "copy",
-        "direction": "h2d",
-        "bytes": MIB,
-        "source_memory": "pinned",
-        "destination_memory": "device",
-        "device": 0,
-        "peer_device": None,
-        "copy_count": 1,
-        "start_ns": 0,
+        "kind": "copy", "direction": "h2d", "bytes": MIB, "source_memory": "pinned",
+        "destination_memory": "device", "device": 0, "peer_device": None, "copy_count": 1, "start_ns": 0,
         "end_ns": None,
-    }
+    }  # fmt: skip
     return pl.DataFrame(
         {k: v if isinstance(v, list) else [v] * rows for k, v in (base | columns).items()}, strict=False
     )
@@ -188,11 +181,9 @@ def test_an_unknown_memory_kind_is_priced_as_pinned() -> None:
 
 def test_the_host_side_names_the_memory_kind() -> None:
     table = operations(
-        direction=["d2h", "d2h"],
-        source_memory="device",
-        destination_memory=["pinned", "pageable"],
+        direction=["d2h", "d2h"], source_memory="device", destination_memory=["pinned", "pageable"],
         bytes=64 * MIB,
-    )
+    )  # fmt: skip
     pinned, pageable = model("datasheet").seconds(table, load_node("pcie:4x16"))
     assert pageable > 2 * pinned
 
@@ -304,10 +295,8 @@ def test_a_node_of_long_copies_alone_takes_the_start_of_the_engine() -> None:
     assert rungs == {1: "datasheet", 64 * MIB: "probed"}
     choice = trusted(node, "h2d", "pinned", price(node, "h2d", "pinned", 1))
     assert choice is not None
-    assert (choice[0], text(choice[1])) == (
-        "datasheet",
-        "on this node, only long copies were measured on this path",
-    )
+    expected = ("datasheet", "on this node, only long copies were measured on this path")
+    assert (choice[0], text(choice[1])) == expected
 
 
 def test_a_program_sees_the_call_and_the_wait() -> None:

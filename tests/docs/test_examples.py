@@ -136,9 +136,7 @@ def test_every_block_says_its_language() -> None:
 
 
 @pytest.mark.parametrize("example", [e for e in EXAMPLES if e.language == "python"], ids=str)
-def test_python_is_run_or_at_least_parses(
-    example: Example, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_python_runs_or_parses(example: Example, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code = compile(ast.parse(example.text), str(example), "exec")
     if example.why_not is None:
         monkeypatch.chdir(folder)

@@ -63,7 +63,7 @@ COMMANDS = [
     "price --node dgx-a100 --collective all_reduce --ranks 8 --bytes 64MiB",
     "price --from a100-sxm4-80gb --node h100-sxm --kernel gemm --type fp16 --shape 4096,8192,8192 --seconds 2.1ms",
     "plan --h2d 336MB --d2h 504MB --kernel 12ms --node h100-sxm --flops 1G --device-bytes 1GB",
-    f"plan --from-trace {LOOP} --kernel-name smooth --sweep streams --to gh200",
+    f"plan --from-trace {LOOP} --kernel-name smooth --to gh200",
     "plan offload --model llama-3.1-70b --type q4_0 --tokens 512 --node rtx-4090",
     "plan kv --model llama-3.1-8b --tokens 8192 --node h100-probed",
     "nodes",
@@ -155,9 +155,7 @@ def test_every_finding_has_a_page_with_its_title_and_its_change(id: str) -> None
     assert f"*{title}.* Finding `{id}`" in page
     parts = ["Symptom", "Cause", "Fix", "Check the gain", "When it does not help"]
     assert re.findall(r"^## (.+)$", page, re.M) == parts
-    options = {
-        word for change in CANDIDATES.get(id, ()) for word in change.option_words() if word.startswith("--")
-    }
+    options = {w for change in CANDIDATES.get(id, ()) for w in change.option_words() if w.startswith("--")}
     assert {option for option in options if option not in page} == set()
     assert f"]({id}.md)" in (ROOT / "docs" / "advice" / "index.md").read_text("utf-8")
 

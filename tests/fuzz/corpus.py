@@ -7,14 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from busfare.nodes.gpus import catalogue_text
-from tests.trace import (
-    build_kineto,
-    build_nsys,
-    build_nvprof,
-    build_rocprof,
-    build_rocprof_files,
-    build_xla,
-)
+from tests.trace import build_kineto, build_nsys, build_nvprof, build_rocprof, build_rocprof_files, build_xla
 from tests.trace.build_directory import export_directory
 
 __all__ = ["CORPUS"]
@@ -141,9 +134,7 @@ def rpd(folder: Path) -> list[Path]:
     file = build_rocprof.small_rpd()
     launch = file.call("hipGraphLaunch", 1510, 1520)
     for i in range(100):
-        file.operation(
-            "KernelExecution", 1600 + 10 * i, 1605 + 10 * i, launch if i % 2 else None, f"node {i}"
-        )
+        file.operation("KernelExecution", 1600 + 10 * i, 1605 + 10 * i, launch if i % 2 else None, f"node{i}")
         key = file.call("hipLaunchKernel", 1600 + 10 * i, 1603 + 10 * i)
         file.operation("KernelExecution", 3000 + 10 * i, 3005 + 10 * i, key, "k")
         file.add("rocpd_kernelapi", **dict.fromkeys(file.columns["rocpd_kernelapi"], i) | {"api_ptr_id": key})
@@ -184,14 +175,9 @@ def rocprof_json(folder: Path) -> list[Path]:
             "allocation_size": i,
         }
         run.add(
-            "memory_allocation",
-            build_rocprof_files.ALLOCATION,
-            i % 3 // 2,
-            2000 + 10 * i,
-            2001 + 10 * i,
-            i,
+            "memory_allocation", build_rocprof_files.ALLOCATION, i % 3 // 2, 2000 + 10 * i, 2001 + 10 * i, i,
             **what,
-        )
+        )  # fmt: skip
         addresses = {"src_address": {"handle": i << 20}, "dst_address": str(i)}
         ends = (build_rocprof_files.CPU, build_rocprof_files.GPU_0)
         run.copy(2, *ends, i, 3000 + i, 3009 + i, 20 + i, **addresses)
@@ -218,9 +204,7 @@ def rocprof(folder: Path) -> list[Path]:
         rows["HIP"].append(
             rows["HIP"][i % 5] | {"BeginNs": 2000 + 10 * i, "EndNs": 2009 + 10 * i, "Index": 20 + i}
         )
-        rows["OPS"].append(
-            rows["OPS"][0] | {"BeginNs": 2001 + 10 * i, "EndNs": 2008 + 10 * i, "Index": 20 + i}
-        )
+        rows["OPS"] += [rows["OPS"][0] | {"BeginNs": 2001 + 10 * i, "EndNs": 2008 + 10 * i, "Index": 20 + i}]
     database = build_rocprof_files.write_v1(folder / "results.db", rows)
     return [
         database,

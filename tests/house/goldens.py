@@ -41,18 +41,9 @@ def cases() -> dict[str, list[str]]:
     made["shipped/compare"] = ["compare", h100, h200]
     made["shipped/diff"] = ["diff", h100, pinned]
     made["plan/streams"] = [
-        "plan",
-        "--h2d",
-        "336MB",
-        "--d2h",
-        "504MB",
-        "--kernel",
-        "12ms",
-        "--node",
-        "h100-sxm",
-    ]
+        "plan", "--h2d", "336MB", "--d2h", "504MB", "--kernel", "12ms", "--node", "h100-sxm",
+    ]  # fmt: skip
     made["plan/titan"] = ["plan", "--h2d", "100MB", "--d2h", "300MB", "--kernel", "20ms", "--node", "titan"]
-    made["plan/sweep"] = [*made["plan/streams"], "--sweep", "streams"]
     made["plan/from-trace"] = ["plan", "--from-trace", str(EXAMPLES / "smooth-out-of-core-h100.json.gz")]
     made["plan/offload"] = [
         "plan", "offload", "--layers", "40", "--bytes-per-layer", "400MB", "--seconds-per-layer", "3ms",

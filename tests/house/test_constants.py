@@ -65,11 +65,7 @@ def _amounts(source: str) -> Iterator[str]:
 
 
 def test_what_looks_like_a_fitted_constant_is_in_a_list() -> None:
-    assert [*_amounts("A, B = 0.5, 7\nC_NS = 3\nD = {'x': 1 / 3}\nE = f(0.5)\nF = 'g'")] == [
-        "A",
-        "C_NS",
-        "D",
-    ]
+    assert [*_amounts("A, B = 0.5, 7\nC_NS = 3\nD = {'x': 1 / 3}\nE = f(0.5)\nF = 'g'")] == ["A", "C_NS", "D"]
     listed = {(row["module"], row["name"]) for row in (*CONSTANTS, *GIVEN)}
     files = [file for package in PACKAGES for file in (ROOT / "src/busfare" / package).rglob("*.py")]
     modules = {

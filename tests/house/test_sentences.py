@@ -20,9 +20,7 @@ COMPOSED = {"copies-not-recorded", "kernels-not-recorded"}
 def sentences(module: Path) -> list[str]:
     """The texts of four words and more that are neither docstrings nor of errors."""
     tree = ast.parse(module.read_text("utf-8"))
-    errors = [
-        node for node in ast.walk(tree) if isinstance(node, ast.Call) and ast.unparse(node.func) in ERRORS
-    ]
+    errors = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and ast.unparse(n.func) in ERRORS]
     aside = [*errors, *(node for node in ast.walk(tree) if isinstance(node, ast.Expr))]
     skipped = {id(part) for node in aside for part in ast.walk(node)}
     texts = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in skipped]

@@ -13,19 +13,11 @@ CALL, LAUNCH, BEHIND = 5.0, 8.0, 1.0
 
 
 def write_ranks(
-    folder: Path,
-    compute_us: Sequence[Sequence[float]],
-    transfer_us: float = 100.0,
-    elements: int = 1 << 20,
-    offsets_us: Sequence[float] = (),
-    drift_ppm: Sequence[float] = (),
-    copy_us: float = 0.0,
-    copy_bytes: int = 1 << 20,
-    copied_on: Sequence[int] = (0,),
-    pairs: int = 1,
-    mpi: bool = False,
+    folder: Path, compute_us: Sequence[Sequence[float]], transfer_us: float = 100.0, elements: int = 1 << 20,
+    offsets_us: Sequence[float] = (), drift_ppm: Sequence[float] = (), copy_us: float = 0.0,
+    copy_bytes: int = 1 << 20, copied_on: Sequence[int] = (0,), pairs: int = 1, mpi: bool = False,
     **arguments: Any,
-) -> float:
+) -> float:  # fmt: skip
     """Writes `rank<r>.json.gz`; `compute_us[r][step]` is how long rank r computes before each of `pairs` all-reduces of
     a step, after which its host waits for the stream. With `mpi`, the host waits, and then calls MPI_Allreduce. `copy_us`:
     of a copy of `copy_bytes` from pageable memory on the ranks `copied_on` before each step.
@@ -67,14 +59,9 @@ def write_ranks(
                     "dtype": "Float", "Group size": ranks, "Process Group Name": "0",
                 } | arguments  # fmt: skip
                 _kernel(
-                    rows,
-                    "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)",
-                    stream[rank],
-                    end - stream[rank],
-                    rank,
-                    number,
-                    more,
-                )
+                    rows, "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)", stream[rank], end - stream[rank],
+                    rank, number, more,
+                )  # fmt: skip
                 stream[rank] = end + BEHIND
         for rank, rows in enumerate(events):
             end = stream[rank] - BEHIND + 3
@@ -115,18 +102,8 @@ def _event(
     rows: list[dict[str, Any]], category: str, name: str, start: float, duration: float, process: int, thread: int,
     arguments: dict[str, Any],
 ) -> None:  # fmt: skip
-    rows.append(
-        {
-            "ph": "X",
-            "cat": category,
-            "name": name,
-            "pid": process,
-            "tid": thread,
-            "ts": start,
-            "dur": duration,
-            "args": arguments,
-        }
-    )
+    place = {"pid": process, "tid": thread, "ts": start, "dur": duration}
+    rows.append({"ph": "X", "cat": category, "name": name, **place, "args": arguments})
 
 
 def _call(rows: list[dict[str, Any]], name: str, start: float, duration: float, correlation: int) -> None:

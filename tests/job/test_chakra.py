@@ -76,9 +76,7 @@ def test_ranks_of_a_job_share_their_groups(tmp_path: Path) -> None:
     groups = json.loads((tmp_path / "out" / "groups.json").read_text())
     assert list(groups.values()) == [[0, 1]]
     for rank in range(2):
-        collectives = [
-            node for node in nodes_of(tmp_path / "out" / f"rank.{rank}.et") if node.type == COLLECTIVE
-        ]
+        collectives = [n for n in nodes_of(tmp_path / "out" / f"rank.{rank}.et") if n.type == COLLECTIVE]
         assert [attributes(node) for node in collectives] == [
             {"is_cpu_op": False, "comm_size": 4 << 20, "pg_name": "1", "comm_type": 0}
         ] * 2

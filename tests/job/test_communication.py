@@ -101,24 +101,13 @@ def test_a_message_is_waited_for_and_requests_are_counted(tmp_path: Path) -> Non
     for rank, rows in enumerate((first, second)):
         kernel = {"device": rank, "context": 1, "stream": 7, "correlation": 1}
         work = {
-            "ph": "X",
-            "cat": "kernel",
-            "name": "k",
-            "pid": rank,
-            "tid": 7,
-            "ts": 10,
-            "dur": 20,
+            "ph": "X", "cat": "kernel", "name": "k", "pid": rank, "tid": 7, "ts": 10, "dur": 20,
             "args": kernel,
-        }
+        }  # fmt: skip
         call = {
-            "ph": "X",
-            "cat": "cuda_runtime",
-            "name": "cudaLaunchKernel",
-            "pid": 4000,
-            "tid": 4000,
-            "ts": 1,
+            "ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 4000, "tid": 4000, "ts": 1,
             "dur": 5,
-        }
+        }  # fmt: skip
         write_trace(tmp_path, rank, 2, [call | {"args": {"correlation": 1}}, work, *rows])
     result = reported(str(tmp_path))
     (message,) = [row for row in result["collectives"] if row["ranks"]]
@@ -264,10 +253,8 @@ def test_the_published_step_of_eight_ranks_mostly_waits() -> None:
     """
     result = reported(str(DATA / "ranks/dlrm-8xv100"))
     rows = result["collectives"]
-    assert {(row["kind"], row["count"], row["ranks"]) for row in rows} == {
-        ("all_to_all", 5, 8),
-        ("all_reduce", 3, 8),
-    }
+    expected = {("all_to_all", 5, 8), ("all_reduce", 3, 8)}
+    assert {(row["kind"], row["count"], row["ranks"]) for row in rows} == expected
     wait, transfer = (sum(row[name] for row in rows) for name in ("arrive_seconds", "transfer_seconds"))
     recording = sum(rank["recording_wait_seconds"] for rank in result["ranks"])
     assert (wait + recording) / (wait + recording + transfer) == pytest.approx(0.96, abs=0.01)
@@ -312,10 +299,8 @@ def test_ranks_of_a_single_file_are_distinguished() -> None:
     """Two processes of one Nsight Systems export, by NVTX ranges `nccl:…` (GindaChen/nsys-ai): 31 collectives each."""
     path = DATA / "traces/nsys/nsys-ai-2xh100-after.sqlite"
     result = reported(str(path))
-    assert [(row["kind"], row["count"]) for row in result["collectives"]] == [
-        ("all_to_all", 30),
-        ("send_receive", 1),
-    ]
+    expected = [("all_to_all", 30), ("send_receive", 1)]
+    assert [(row["kind"], row["count"]) for row in result["collectives"]] == expected
     waits = {rank["rank"]: rank["waiting_seconds"] for rank in result["ranks"]}
     assert waits == pytest.approx({0: 4.27e-3, 1: 18.2e-3}, rel=0.01)
 
@@ -355,13 +340,10 @@ def rows_of_ranks(seed: int, steps: int, skipped: int = 0) -> list[pl.DataFrame]
                 stated | {"collective_kind": "send", "peer": rank + 1, "start_ns": sent, "end_ns": sent + 50},
                 stated
                 | {
-                    "collective_kind": "send",
-                    "peer": rank + 1,
-                    "start_ns": sent + 60,
-                    "end_ns": end,
+                    "collective_kind": "send", "peer": rank + 1, "start_ns": sent + 60, "end_ns": end,
                     "ended": True,
                 },
-            ]
+            ]  # fmt: skip
             rows[rank + 1].append(
                 stated | {"collective_kind": "receive", "peer": rank, "start_ns": received, "end_ns": end}
             )
@@ -441,6 +423,4 @@ def test_equal_ranks_that_state_their_numbers_are_no_copies(tmp_path: Path) -> N
     held = [TraceRank(7, 0, 1, 100, 50, 20)]
     stated = ranks.numbered([(f"rank{n}", n, None, held) for n in range(3)])
     assert [rank.rank for rank in stated] == [0, 1, 2]
-    assert [rank.path for rank in ranks.numbered([("b copy", None, None, held), ("b", 1, None, held)])] == [
-        "b"
-    ]
+    assert [r.path for r in ranks.numbered([("b copy", None, None, held), ("b", 1, None, held)])] == ["b"]

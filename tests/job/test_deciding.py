@@ -91,9 +91,7 @@ def test_a_report_of_a_large_job_says_what_the_job_gains(job: Path, monkeypatch:
     assert of_some == pytest.approx(of_all, rel=0.03)
 
 
-def test_findings_of_a_large_job_are_replayed_where_they_gain_most(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_findings_of_large_jobs_are_replayed_by_gain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its traces are read without replays; those with a finding are among the ranks that are replayed then."""
     write_ranks(tmp_path, [[1000.0] * 5] * 12, copy_us=4000.0, copied_on=(7,), copy_bytes=40 << 20)
 

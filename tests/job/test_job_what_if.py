@@ -165,9 +165,7 @@ def test_a_regex_may_match_operations_of_a_single_rank(tmp_path: Path) -> None:
         (["--no-stragglers", "--perfetto", "out.json"], "to one run"),
     ],
 )
-def test_impossible_changes_are_refused_with_the_reason(
-    tmp_path: Path, options: list[str], message: str
-) -> None:
+def test_impossible_changes_are_refused_and_why(tmp_path: Path, options: list[str], message: str) -> None:
     write_ranks(tmp_path, [[100.0], [100.0]])
     run = CliRunner().invoke(app, ["what-if", str(tmp_path), *options], standalone_mode=False)
     assert message in str(run.exception)

@@ -45,14 +45,10 @@ def test_links_in_circles_and_second_names_are_seen_through(tmp_path: Path) -> N
 
 
 def test_a_run_in_two_forms_is_a_single_trace(tmp_path: Path) -> None:
-    for name in (
-        "a.nsys-rep",
-        "a.sqlite",
-        "b.nsys-rep",
-        "n1.xplane.pb",
-        "n1.trace.json.gz",
-        "n2.trace.json.gz",
-    ):
+    profiles = (
+        "a.nsys-rep", "a.sqlite", "b.nsys-rep", "n1.xplane.pb", "n1.trace.json.gz", "n2.trace.json.gz",
+    )  # fmt: skip
+    for name in profiles:
         (tmp_path / name).write_bytes(b"x")
     (tmp_path / "perfetto_trace.json.gz").write_bytes(b"x")
     (tmp_path / "z").mkdir()
@@ -75,9 +71,7 @@ def test_a_run_in_two_forms_is_a_single_trace(tmp_path: Path) -> None:
          ["kernel_trace.csv", "rank0.json", "rank1.csv", "rank1.json"]),
     ],
 )  # fmt: skip
-def test_a_run_of_amds_profilers_in_several_formats_is_a_single_trace(
-    files: list[str], kept: list[str], tmp_path: Path
-) -> None:
+def test_an_amd_run_in_several_formats_is_a_trace(files: list[str], kept: list[str], tmp_path: Path) -> None:
     for name in files:
         (tmp_path / name).write_bytes(b"x")
     parts = find_parts([tmp_path])

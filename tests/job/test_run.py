@@ -227,9 +227,7 @@ def test_failures_are_tried_again(tmp_path: Path, read_paths: list[str]) -> None
         ("a partial of another shape", lambda text: text.replace(b'"format"', b'"formal"')),
     ],
 )
-def test_a_damaged_line_costs_its_part_alone(
-    damage: str, by: object, tmp_path: Path, read_paths: list[str]
-) -> None:
+def test_damaged_lines_cost_a_part(damage: str, by: object, tmp_path: Path, read_paths: list[str]) -> None:
     folder, kept = write_job(tmp_path / "job", 3), tmp_path / "kept"
     first = encoded(resumed(folder, kept))
     file = kept / FILE

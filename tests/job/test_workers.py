@@ -151,10 +151,7 @@ def cannot_be_run(part: Part, node: Node | None) -> bytes:
 
 
 def test_workers_that_lack_busfare_are_named(place: Place) -> None:
-    with (
-        place.workers() as workers,
-        pytest.raises(InputError, match=r"a worker failed .ModuleNotFoundError"),
-    ):
+    with place.workers() as workers, pytest.raises(InputError, match=r"a worker failed .ModuleNotFoundError"):
         list(read_by(workers, iter([Part("x", True)]), None, cannot_be_run))
 
 
@@ -192,9 +189,11 @@ def test_only_what_a_task_raises_is_its_workers_fault(
 def test_a_scheduler_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("busfare.jobs.workers.CONNECT_SECONDS", 0.5)
     write_rank(tmp_path / "a.json")
-    for address in ("tcp://127.0.0.1:9", "nonsense://x", "not an address"):
+    file = tmp_path / "scheduler.json"
+    file.write_text('{"type": "Scheduler", "address": "tcp://127.0.0.1:9"}')
+    for address in ("tcp://127.0.0.1:9", "nonsense://x", "not an address", str(file)):
         with pytest.raises(InputError, match="no Dask scheduler answers there"):
-            run_job([tmp_path], None, Report(scheduler=address), Noted())
+            run_job([tmp_path / "a.json"], None, Report(scheduler=address), Noted())
         # Dask closes a client that is left when it is freed, which may be while it starts another and holds its lock.
         left = [client.status for client in gc.get_objects() if isinstance(client, Client)]
         assert set(left) <= {"closed"}
@@ -209,21 +208,11 @@ def test_a_file_of_something_else_is_no_scheduler_file(text: str, tmp_path: Path
         run_job([tmp_path / "a.json"], None, Report(scheduler=str(file)), Noted())
 
 
-def test_a_scheduler_file_gives_the_address(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("busfare.jobs.workers.CONNECT_SECONDS", 0.5)
-    (tmp_path / "scheduler.json").write_text('{"type": "Scheduler", "address": "tcp://127.0.0.1:9"}')
-    write_rank(tmp_path / "a.json")
-    with pytest.raises(InputError, match="no Dask scheduler answers there"):
-        run_job([tmp_path / "a.json"], None, Report(scheduler=str(tmp_path / "scheduler.json")), Noted())
-
-
 @pytest.mark.parametrize(
     ("options", "status"),
     [(("--scheduler", "tcp://127.0.0.1:9"), 2), (("--jobs", "1"), 0), (("--jobs", "2"), 0)],
 )
-def test_only_clusters_need_dask_and_its_absence_names_the_extra(
-    tmp_path: Path, options: tuple[str, ...], status: int
-) -> None:
+def test_clusters_alone_need_dask_of_an_extra(tmp_path: Path, options: tuple[str, ...], status: int) -> None:
     write_job(tmp_path, 2)
     code = "import sys; sys.modules['distributed'] = sys.modules['dask'] = None; from busfare.cli import main; main()"
     command = [sys.executable, "-c", code, "report", str(tmp_path), *options, "--json"]

@@ -224,9 +224,7 @@ class StandIn:
             self._move(int(target), int(source), size, stream)
 
     def cuMemPrefetchAsync(self, address: int, size: int, place: Any, flags: int, stream: Stream) -> None:
-        assert any(
-            at <= address and address + size <= at + len(content) for at, content in self.blocks.items()
-        )
+        assert any(at <= address and address + size <= at + len(c) for at, c in self.blocks.items())
         self._put(stream, lambda: True)
 
     def cuModuleLoadData(self, code: bytes) -> bytes:

@@ -90,9 +90,7 @@ def test_methods(
     assert "zero-copy" in shown and "VIRTUAL" not in shown
 
 
-def test_a_kernel_that_does_not_compile_gives_a_single_line_and_frees_everything(
-    stand_in: StandIn, tmp_path: Path
-) -> None:
+def test_a_kernel_that_does_not_compile_gives_a_line_and_frees_all(stand_in: StandIn, tmp_path: Path) -> None:
     path = tmp_path / "mine.cu"
     path.write_text('extern "C" __global__ void mine(const double* a, double* b) { b[0] = missing; }')
     with pytest.raises(InputError, match=r"mine.*NVRTC refused it.*missing.*undefined"):

@@ -153,12 +153,9 @@ def test_without_a_gpu_a_single_line_says_what_was_looked_for(
         (("strategies", "--virtual", "no-such-node"), "no-such-node"),
         (("strategies", "--virtual", "gtx-titan", "--node", "no-such-node"), "no-such-node"),
         (("strategies", "--virtual", "gtx-titan", "--kernel", "mine.cu"), "a virtual node runs no kernels"),
-        (
-            ("strategies", "--kernel", "mine.cu", "--levels", "0"),
-            "--levels '0' is not a whole number from 1 to",
-        ),
+        (("strategies", "--kernel", "mine.cu", "--levels", "0"), "--levels '0' is not a whole number from 1 to"),
     ],
-)
+)  # fmt: skip
 def test_unusable_input_gets_a_single_line(
     arguments: tuple[str, ...], message: str, run_here: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -164,9 +164,7 @@ def test_two_gpus_give_the_result_together(stand_in: StandIn) -> None:
     device.close()
 
 
-def test_what_does_not_fit_a_queue_is_run_without_being_held(
-    stand_in: StandIn, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_does_not_fit_a_queue_is_run_at_once(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     def verify(self: Flags) -> None:
         raise StalledError("gave up")
 

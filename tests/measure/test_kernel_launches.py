@@ -27,12 +27,8 @@ from busfare.measure.run import UnavailableError
 
 @pytest.mark.parametrize(
     ("capability", "has"),
-    [
-        ((7, 5), {"int8_tensor"}),
-        ((8, 0), {"int8_tensor", "fp64_tensor", "tf32_tensor"}),
-        ((9, 0), set(LOOPS)),
-    ],
-)
+    [((7, 5), {"int8_tensor"}), ((8, 0), {"int8_tensor", "fp64_tensor", "tf32_tensor"}), ((9, 0), set(LOOPS))],
+)  # fmt: skip
 def test_the_kernels_of_every_generation_compile(capability: tuple[int, int], has: set[str]) -> None:
     code = compiled(source_of("rates.cu"), "rates.cu", capability)
     assert all(f".text.pass_{kind}\0".encode() in code for kind in PASSES if kind != "elementwise")

@@ -83,9 +83,7 @@ def test_a_node_that_is_played_comes_back(fast: bool, limit_s: float, tmp_path: 
     seconds = {(row.kind, row.bytes): row.seconds for row in kernels.passes}
     assert seconds == {(row.kind, row.bytes): pytest.approx(row.seconds, rel=0.05) for row in TRUE.passes}
     took = {structs.replace(row, seconds=1.0): row.seconds for row in kernels.gemm}
-    assert took == {
-        structs.replace(row, seconds=1.0): pytest.approx(row.seconds, rel=0.05) for row in TRUE.gemm
-    }
+    assert took == {structs.replace(g, seconds=1.0): pytest.approx(g.seconds, rel=0.05) for g in TRUE.gemm}
     # The design allows 60 numbers a GPU, passes among them.
     assert (
         3 + sum(map(len, (kernels.memory_bytes_per_s, kernels.flops_per_s, kernels.gemm, kernels.passes)))
@@ -97,9 +95,7 @@ def test_a_node_that_is_played_comes_back(fast: bool, limit_s: float, tmp_path: 
     assert again is not None
     assert again.flops_per_s == pytest.approx(kernels.flops_per_s, rel=1e-3)
     assert [(row.batch, row.m) for row in again.gemm] == [(row.batch, row.m) for row in kernels.gemm]
-    assert [(row.kind, row.bytes) for row in again.passes] == [
-        (row.kind, row.bytes) for row in kernels.passes
-    ]
+    assert [(p.kind, p.bytes) for p in again.passes] == [(p.kind, p.bytes) for p in kernels.passes]
     write_record(run.record, tmp_path / "raw.json.gz")
     assert read_record(tmp_path / "raw.json.gz") == run.record
     assert probing.evaluated(read_record(tmp_path / "raw.json.gz")).node == run.node
@@ -126,10 +122,7 @@ def measurements(seconds: dict[str, tuple[int, int, float]]) -> dict[Case, Measu
 
 def test_a_batch_of_products_takes_what_a_product_of_a_train_takes() -> None:
     by_case = measurements(
-        {
-            "gemm-fp16-64x512x512x512": (0, 23, 23 * 40e-6),
-            "gemm-tf32-8192x8192x8192": (0, 1, 2e-3),
-        }
+        {"gemm-fp16-64x512x512x512": (0, 23, 23 * 40e-6), "gemm-tf32-8192x8192x8192": (0, 1, 2e-3)}
     )
     (kernels,) = kernels_of(by_case, {})
     (product,) = kernels.gemm  # those of types with one product are in the pipelines' rates

@@ -172,11 +172,8 @@ def test_the_node_file_reads_back_as_the_node(whole: probing.Probed) -> None:
     sizes = [1, 5000, 1 << 20, 1 << 30]
     assert len(read_back.curves) == len(whole.node.curves)
     for read_curve, true in zip(read_back.curves, whole.node.curves, strict=True):
-        assert (read_curve.direction, read_curve.memory, read_curve.faults) == (
-            true.direction,
-            true.memory,
-            true.faults,
-        )
+        expected = (true.direction, true.memory, true.faults)
+        assert (read_curve.direction, read_curve.memory, read_curve.faults) == expected
         assert read_curve.seconds(sizes) == pytest.approx(true.seconds(sizes), rel=1e-3)
         assert read_curve.together(16, sizes) == pytest.approx(true.together(16, sizes), rel=1e-3)
     assert [c.call for c in read_back.costs] == [c.call for c in whole.node.costs]
@@ -209,9 +206,7 @@ def test_raw_samples_read_back_as_they_were(whole: probing.Probed, tmp_path: Pat
         (SendsAgain, "packets again"),
     ],
 )
-def test_disturbances_are_named_and_a_sound_node_has_no_complaint(
-    played: type[VirtualDevice], sentence: str
-) -> None:
+def test_disturbances_are_named_and_a_sound_node_has_none(played: type[VirtualDevice], sentence: str) -> None:
     probed = probed_of(played(load_node("h100-sxm")), fast=True, seed=1, gpus=[0])
     seen = [*probed.record.disturbances, *(h.verdict for h in probed.result.health if not h.sound)]
     assert any(sentence in message for message in seen) if sentence else not seen, seen

@@ -243,24 +243,18 @@ def test_a_file_that_is_no_node_file_is_refused(tmp_path: Path, content: bytes |
         load_node(str(tmp_path) + "/")
 
 
-@pytest.mark.parametrize("short", ["pcie:", "c2c:1x2", "pcie:3x16x2"])
-def test_what_is_no_link_in_short_names_the_forms(short: str) -> None:
-    with pytest.raises(InputError, match="pcie:GENERATIONxLANES"):
-        load_node(short)
-
-
 @pytest.mark.parametrize(
     ("short", "words"),
     [
+        ("pcie:", "pcie:GENERATIONxLANES"),
+        ("c2c:1x2", "pcie:GENERATIONxLANES"),
+        ("pcie:3x16x2", "pcie:GENERATIONxLANES"),
         ("pcie:9x16", "no such generation; generations 1 to 6"),
-        (
-            "pcie:3x15",
-            "no such lanes; generations 1 to 6 with 1, 2, 4, 8, 12, 16 or 32 lanes, as in pcie:5x16",
-        ),
+        ("pcie:3x15", "no such lanes; .* 1 to 6 with 1, 2, 4, 8, 12, 16 or 32 lanes, as in pcie:5x16"),
         ("nvlink:2x0", "no such links; generations 1 to 5 with 1 to 72 links, as in nvlink:4x18"),
     ],
 )
-def test_a_link_in_short_that_does_not_exist_names_the_numbers_that_do(short: str, words: str) -> None:
+def test_a_wrong_link_in_short_names_the_forms_or_the_numbers(short: str, words: str) -> None:
     with pytest.raises(InputError, match=words):
         load_node(short)
 

@@ -92,16 +92,10 @@ def test_an_unknown_name_stays_unknown(device: str) -> None:
         ("gfx90a", {"multiprocessors": 110, "memory_bytes": 68_702_699_520}, "mi250x"),
         # MI210, or a die of an MI250
         ("gfx90a", {"multiprocessors": 104, "memory_bytes": 68_702_699_520}, None),
-        (
-            "",
-            {"compute_capability": "9.4", "multiprocessors": 304, "memory_bytes": 206_141_652_992},
-            "mi300x",
-        ),
+        ("", {"compute_capability": "9.4", "multiprocessors": 304, "memory_bytes": 206_141_652_992}, "mi300x"),
     ],
-)
-def test_what_a_trace_records_tells_namesakes_apart(
-    device: str, recorded: dict[str, float], name: str | None
-) -> None:
+)  # fmt: skip
+def test_recorded_figures_tell_gpus_apart(device: str, recorded: dict[str, float], name: str | None) -> None:
     gpu = gpu_of_device_name(device, Recorded(**recorded))  # type: ignore[arg-type]
     assert (gpu and gpu.name) == name
 
@@ -146,9 +140,7 @@ def test_a_name_of_several_rates_is_refused_with_the_remedy() -> None:
         ("rtx-a6000", 154.8e12, 77.4e12),
     ],
 )
-def test_tensor_cores_reach_what_the_documents_of_boards_say(
-    name: str, fp16: float, tf32: float | None
-) -> None:
+def test_tensor_cores_reach_what_documents_of_boards_say(name: str, fp16: float, tf32: float | None) -> None:
     peaks = gpus()[name].peaks
     assert peaks["fp16_tensor"] == pytest.approx(fp16, rel=0.02)
     assert peaks.get("tf32_tensor") == (None if tf32 is None else pytest.approx(tf32, rel=0.02))

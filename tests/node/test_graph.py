@@ -25,13 +25,8 @@ def test_peers_without_a_link_go_through_the_host_and_not_through_a_gpu() -> Non
     node = load_node("dgx-1-v100")
     assert [link.label for link in node.peer_path(0, 3).links] == ["NVLink 2 x2"]
     across = node.peer_path(0, 5)
-    assert [link.label for link in across.links] == [
-        "PCIe 3 x16",
-        "PCIe 3 x16",
-        "QPI",
-        "PCIe 3 x16",
-        "PCIe 3 x16",
-    ]
+    expected = ["PCIe 3 x16", "PCIe 3 x16", "QPI", "PCIe 3 x16", "PCIe 3 x16"]
+    assert [link.label for link in across.links] == expected
     assert across.narrowest("write").label == "PCIe 3 x16"
 
 
@@ -87,14 +82,9 @@ def test_line_rate_of_sixteen_lanes(generation: int, gigabytes: float) -> None:
         (NvlinkLink(between=ENDS, generation=2, links=3), "write", 4096, 4096 * 17 / 16),
         (NvlinkLink(between=ENDS, generation=4, links=3), "read", 4096, 4096 * 18 / 16),
         (NvlinkLink(between=ENDS, generation=2, links=3), "read", 0, 0),
-        (
-            FabricLink(between=ENDS, bandwidth_bytes_per_s=1e9, write_overhead_bytes=18),
-            "write",
-            128,
-            128 + 2 * 18,
-        ),
+        (FabricLink(between=ENDS, bandwidth_bytes_per_s=1e9, write_overhead_bytes=18), "write", 128, 128 + 2 * 18),
     ],
-)
+)  # fmt: skip
 def test_bytes_on_the_wire(link: Link, flow: Flow, size: int, wire: float) -> None:
     assert link.wire_bytes(np.array([float(size)]), flow)[0] == pytest.approx(wire, rel=1e-12)
 

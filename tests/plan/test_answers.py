@@ -1,4 +1,4 @@
-"""What `plan` says around its ranking: sweeps, the roofline, other nodes, traces, words and page."""
+"""What `plan` says around its ranking: the roofline, other nodes, traces, words and page."""
 
 from __future__ import annotations
 
@@ -14,11 +14,9 @@ from busfare.answers.plan import answer_plan
 from busfare.cli import app
 from busfare.errors import InputError
 from busfare.nodes import load_node
-from busfare.planning import Problem, machine_of, plan
+from busfare.planning import Problem, machine_of
 from busfare.planning.problem import recorded_problem
-from busfare.planning.rank import faster_link, sweep
 from busfare.planning.strategies import roofline_of
-from busfare.planning.streams import WITHIN
 from busfare.questions import KvCache, Plan, Price, Question
 from busfare.show.page import page
 from busfare.show.plans import plan_document
@@ -52,40 +50,6 @@ def test_the_roofline_by_hand() -> None:
 def test_the_roofline_needs_rates_and_flops() -> None:
     assert roofline_of(PROBLEM, machine_of(load_node("pcie:4x16"))) is None
     assert roofline_of(Problem("x", 1e6, 1e6, 1e-3), H100) is None
-
-
-@pytest.mark.parametrize("parameter", ["link", "streams", "bytes", "kernel"])
-def test_a_sweep_marks_where_the_best_changes(parameter: str) -> None:
-    swept = sweep(PROBLEM, H100, parameter)
-    values = [p.value for p in swept.points]
-    assert values == sorted(values)
-    for point in swept.points:
-        # But for three streams, which stand before a stream a chunk that no model tells apart.
-        near = 1 + WITHIN if point.best == "three-streams" else 1
-        assert point.seconds[point.best] <= near * min(point.seconds.values())
-    changed = [a.best != b.best for a, b in zip(swept.points, swept.points[1:], strict=False)]
-    assert len(swept.changes) == sum(changed)
-    assert all(values[0] <= change.value <= values[-1] for change in swept.changes)
-
-
-def test_a_change_is_where_two_strategies_take_as_long() -> None:
-    swept = sweep(PROBLEM, H100, "link")
-    assert swept.changes
-    change = swept.changes[-1]
-    answer = plan(PROBLEM, faster_link(H100, change.value))
-    seconds = {p.strategy: p.seconds for p in answer.ranking}
-    assert seconds[change.before] == pytest.approx(seconds[change.after], rel=0.02)
-
-
-def test_a_sweep_of_streams_shows_every_number() -> None:
-    swept = sweep(Problem("x", 1e8, 1e8, 1e-3, levels=42), H100, "streams")
-    assert [p.value for p in swept.points][:16] == list(range(1, 17))
-    assert swept.points[0].seconds["streams"] == pytest.approx(swept.points[0].seconds["explicit"])
-
-
-def test_an_unknown_parameter_is_refused() -> None:
-    with pytest.raises(InputError, match="link, streams, bytes, kernel"):
-        Plan.of(h2d="1MB", sweep="moon")
 
 
 def test_kernels_of_a_trace_take_only_their_copies() -> None:
@@ -168,14 +132,13 @@ def test_streams_of_a_real_program_are_predicted_from_the_data_sheet_alone() -> 
 
 
 def test_the_answer_has_the_keys_that_scripts_rely_on() -> None:
-    answer = answered(OPTIONS | {"to": ["gh200"], "sweep": "bytes"})
+    answer = answered(OPTIONS | {"to": ["gh200"]})
     assert next(iter(answer.items())) == ("schema", "busfare.plan/1")
     assert set(answer["ranking"][0]) >= {"strategy", "streams", "predicted_seconds"}
     assert set(answer["bounds"]) == {"full_overlap_seconds", "no_overlap_seconds", "mapped_seconds"}
     assert set(answer["streams"]) >= {"smallest_useful", "largest_useful"}
     assert answer["dominant"] == "kernel"
     assert [n["node"] for n in answer["nodes"]] == ["h100-sxm", "gh200"]
-    assert answer["sweep"]["parameter"] == "bytes"
     json.dumps(answer, allow_nan=False)
 
 
@@ -199,9 +162,9 @@ def many(tmp_path: Path) -> Path:
     "more",
     [
         {},
-        {"memory": "pageable", "copies_in": "9", "launch": "4us", "flops": "12G", "sweep": "link"},
-        {"to": ["gh200", "mi300a", "pcie:6x16"], "sweep": "streams", "chunks": "1,2,3"},
-        {"node": "gtx-680", "sweep": "kernel", "kernel_at": ["42=15ms"]},
+        {"memory": "pageable", "copies_in": "9", "launch": "4us", "flops": "12G"},
+        {"to": ["gh200", "mi300a", "pcie:6x16"], "chunks": "1,2,3"},
+        {"node": "gtx-680", "kernel_at": ["42=15ms"]},
     ],
 )
 def test_the_terminal_shows_it_within_100_columns(
@@ -224,11 +187,11 @@ def test_many_kernels_are_shown_in_part(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def test_the_page_shows_plots_and_keeps_text_text(tmp_path: Path) -> None:
-    answer = answer_plan(Plan.of(**(OPTIONS | {"flops": "12G", "sweep": "link", "to": ["gh200"]})))
+    answer = answer_plan(Plan.of(**(OPTIONS | {"flops": "12G", "to": ["gh200"]})))
     answer.name = "<img src=x onerror=alert(1)>"
     shown = page(plan_document(answer))
     assert "<img" not in shown
-    for figure in ("ranking", "sweep", "roofline"):
+    for figure in ("ranking", "roofline"):
         assert re.search(f'<figure id="{figure}"><div class="scroll"[^>]*><svg', shown)
     assert "kernel [red]59" in page(plan_document(answer_plan(Plan.of(file=many(tmp_path)))))
 
@@ -265,18 +228,12 @@ def test_results_in_pageable_memory_that_nobody_wrote_take_longer() -> None:
     ("arguments", "says"),
     [
         (["plan", "--kernel", "1ms"], "--h2d: nothing crosses the bus; give --h2d or --d2h"),
-        (
-            ["plan", "--h2d", "1MB"],
-            "kernel: the kernel time is missing; give --kernel, or --flops or --device-bytes",
-        ),
+        (["plan", "--h2d", "1MB"], "kernel: the kernel time is missing; give --kernel, or --flops or --device-bytes"),
         (["price", "--bytes", "1MB", "--direction", "up"], "--direction 'up': unknown"),
         (["price", "--bytes", "1MB", "--memory", "wax"], "--memory 'wax': unknown"),
-        (
-            ["plan", "kv", "--model", "llama-3.1-8b", "--tensor-parallel", "3"],
-            "--tensor-parallel 3: does not divide",
-        ),
+        (["plan", "kv", "--model", "llama-3.1-8b", "--tensor-parallel", "3"], "--tensor-parallel 3: does not divide"),
     ],
-)
+)  # fmt: skip
 def test_the_command_line_spells_fields_as_options(arguments: list[str], says: str) -> None:
     error = CliRunner().invoke(app, [*arguments, "--node", "h100-sxm"]).exception
     assert isinstance(error, InputError) and says in str(error)

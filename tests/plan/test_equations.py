@@ -65,9 +65,7 @@ def test_equations_by_hand(equation: int, by_hand: float) -> None:
         (5, (4.0, 2.0, 8.0), 0.5 + 4 / 4 + 2 / 4 + 0.25 + 8 + 0.6),
     ],
 )
-def test_opposite_limits_of_equations_4_and_5(
-    equation: int, work: tuple[float, float, float], by_hand: float
-) -> None:
+def test_limits_of_equations_4_and_5(equation: int, work: tuple[float, float, float], by_hand: float) -> None:
     assert float(EQUATIONS[equation](cut(4.0, *work))) == pytest.approx(by_hand)
 
 
@@ -104,9 +102,7 @@ def test_equation_5_slows_only_what_overlaps(latency_out: float, longer: float) 
         (0.0, 9.0, 9.0),
     ],
 )
-def test_a_mapped_kernel_slows_with_the_load_in_the_opposite_direction(
-    h2d: float, d2h: float, by_hand: float
-) -> None:
+def test_mapped_kernels_slow_with_load_in_opposite_direction(h2d: float, d2h: float, by_hand: float) -> None:
     work = cut(1.0, h2d, 0.0, d2h, latency=(0.0, 0.0))
     assert float(eq6(work._replace(h2d_slowdown=1.2, d2h_slowdown=1.2))) == pytest.approx(by_hand)
 
@@ -119,9 +115,7 @@ def test_a_hybrids_copies_go_on_alone_where_writes_held_them() -> None:
 
 
 @given(seconds, seconds, seconds, gaps)
-def test_a_single_stream_is_explicit_by_every_equation(
-    h2d: float, kernel: float, d2h: float, gap: float
-) -> None:
+def test_a_single_stream_is_explicit_by_equations(h2d: float, kernel: float, d2h: float, gap: float) -> None:
     uncut = cut(1.0, h2d, kernel, d2h, gap=(gap, gap))
     for equation in EQUATIONS.values():
         assert float(equation(uncut)) == pytest.approx(float(explicit(uncut)))

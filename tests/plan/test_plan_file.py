@@ -56,12 +56,8 @@ def test_a_good_file_reads(tmp_path: Path) -> None:
     file = read_plan_file(written(tmp_path, GOOD))
     state, pipeline, steps = file.problems
     assert file.node == "h100-sxm"
-    assert (state.name, state.h2d_bytes, state.kernel_seconds, state.levels) == (
-        "state",
-        704_600_000,
-        0.012,
-        42,
-    )
+    expected = ("state", 704_600_000, 0.012, 42)
+    assert (state.name, state.h2d_bytes, state.kernel_seconds, state.levels) == expected
     assert pipeline.kernel_at == ((8, 0.015),)
     assert pipeline.d2h_bytes == 0
     assert steps.steps == (Step(0.003, 100e6, 0.0), Step(0.004, 0.0, 50e6))
@@ -99,16 +95,8 @@ def test_a_mistake_is_named_with_its_line(tmp_path: Path, good: str, bad: str, s
 
 @pytest.mark.parametrize(
     "text",
-    [
-        "",
-        "kernel = []",
-        "[[kernel]]",
-        '[[kernel]]\nname = "x"',
-        "kernel = 3",
-        'node = "x"\n[[kernel]]\nname = 3',
-        "\x00",
-    ],
-)
+    ["", "kernel = []", "[[kernel]]", '[[kernel]]\nname = "x"', "kernel = 3", 'node = "x"\n[[kernel]]\nname = 3', "\x00"],
+)  # fmt: skip
 def test_a_file_without_a_usable_kernel_is_refused(tmp_path: Path, text: str) -> None:
     with pytest.raises(InputError) as caught:
         read_plan_file(written(tmp_path, text))
@@ -124,26 +112,11 @@ def test_steps_exclude_the_whole(tmp_path: Path) -> None:
 
 #: Values as hands slip: right ones, other units, and nonsense.
 words = st.one_of(
-    st.sampled_from(
-        [
-            "12ms",
-            "336MB",
-            "42",
-            "1",
-            "1e3",
-            "0",
-            "-1",
-            "1EB",
-            "1ns",
-            "1B",
-            "999TB",
-            "1e9s",
-            "pageable",
-            "8=15ms",
-        ]
-    ),
+    st.sampled_from([
+        "12ms", "336MB", "42", "1", "1e3", "0", "-1", "1EB", "1ns", "1B", "999TB", "1e9s", "pageable", "8=15ms",
+    ]),
     st.text(max_size=12),
-)
+)  # fmt: skip
 kernel_options = st.dictionaries(st.sampled_from(sorted(Kernel.names() - {"kernel_at"})), words, max_size=8)
 
 

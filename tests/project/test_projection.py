@@ -211,12 +211,9 @@ def test_two_programs_cannot_be_compared() -> None:
 
 
 PROGRAMS = (
-    "train-images",
-    "train-images-pinned",
-    "generate-text",
-    "smooth-out-of-core",
+    "train-images", "train-images-pinned", "generate-text", "smooth-out-of-core",
     "smooth-out-of-core-streams",
-)
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("program", PROGRAMS)

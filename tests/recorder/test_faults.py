@@ -117,13 +117,9 @@ def test_a_full_disk_stops_the_recording_and_not_the_program(recorded: Recorded,
     ],
 )
 def test_however_a_program_lives_and_ends_what_it_did_is_recorded(
-    recorded: Recorded,
-    arguments: tuple[str, ...],
-    options: dict[str, object],
-    status: int,
-    rounds: int,
+    recorded: Recorded, arguments: tuple[str, ...], options: dict[str, object], status: int, rounds: int,
     complete: bool,
-) -> None:
+) -> None:  # fmt: skip
     run = recorded(*arguments, **options)
     assert (run.status, tallies(run.only), run.only.complete) == (status, times(rounds), complete)
 

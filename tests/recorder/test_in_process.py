@@ -73,9 +73,7 @@ def test_a_process_records_itself_twice(built: Built, variables: dict[str, str],
 
 def test_a_machine_without_a_driver_says_so(variables: dict[str, str]) -> None:
     code = "import busfare\nwith busfare.record(): pass"
-    environment = {
-        name: text for name, text in variables.items() if name not in ("LD_LIBRARY_PATH", "PYTHONPATH")
-    }
+    environment = {name: t for name, t in variables.items() if name not in ("LD_LIBRARY_PATH", "PYTHONPATH")}
     done = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
     )

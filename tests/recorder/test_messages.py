@@ -185,9 +185,7 @@ def test_a_killed_rank_leaves_what_it_did(launched: Ranks) -> None:
     assert table(reported(folder))["MPI_COMM_WORLD", "all_reduce"] == (10, 2, 80)
 
 
-def test_kernels_of_nccl_have_what_their_calls_say(
-    built: Built, variables: dict[str, str], tmp_path: Path
-) -> None:
+def test_kernels_of_nccl_have_what_calls_say(built: Built, variables: dict[str, str], tmp_path: Path) -> None:
     """By a stand-in for NCCL that launches as NCCL documents."""
     compiled(
         "cc", "fake_nccl.c", tmp_path / "libnccl.so.2", "-shared", "-fPIC", "-w", "-Wl,-soname,libnccl.so.2"

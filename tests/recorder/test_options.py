@@ -75,16 +75,8 @@ def test_a_delay_leaves_out_the_beginning_and_a_duration_the_end(recorded: Recor
 def test_kinds_choose_the_tables(recorded: Recorded) -> None:
     only_copies = recorded("everything", kinds=["copies"]).only
     assert len(only_copies.table("copies")) == 3
-    for table in [
-        "kernels",
-        "calls",
-        "waits",
-        "events",
-        "allocations",
-        "markers",
-        "copy_addresses",
-        "managed",
-    ]:
+    left_out = ["kernels", "calls", "waits", "events", "allocations", "markers", "copy_addresses", "managed"]
+    for table in left_out:
         assert len(only_copies.table(table)) == 0, table
 
 
@@ -136,9 +128,7 @@ def test_names_of_files(built: Built, launch: Launch, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("rank", "size"), [("5", {"WORLD_SIZE": "8"}), ("1", {})])
-def test_the_rank_of_a_process_that_torchrun_started(
-    launch: Launch, tmp_path: Path, rank: str, size: dict[str, str]
-) -> None:
+def test_the_rank_under_torchrun(launch: Launch, tmp_path: Path, rank: str, size: dict[str, str]) -> None:
     done = launch("-o", "x/%r.bf", RANK="5", LOCAL_RANK="1", SLURM_PROCID="1", **size)
     assert (done.returncode, done.stderr) == (0, "")
     assert read_recording(tmp_path / "x" / f"{rank}.bf").facts["rank"] == rank
@@ -230,9 +220,7 @@ def test_a_missing_library_is_reported(tmp_path: Path) -> None:
         environment("x", library=tmp_path / "nothing.so")
 
 
-def test_record_in_this_process_restores_the_signals(
-    built: Built, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_record_here_restores_signals(built: Built, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("busfare.measure.record._require_driver", lambda: None)
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     command = [sys.executable, "-c", "raise SystemExit(9)"]

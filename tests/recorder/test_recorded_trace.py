@@ -100,10 +100,8 @@ def test_calls_and_what_they_wait_for(everything: Path) -> None:
 
 def test_events_join_records_to_waits(everything: Path) -> None:
     events = reader.read(everything).events
-    assert events.select("kind", "stream", "event", "event_sync", "device").rows() == [
-        ("record", 13, 1, 1, 0),
-        ("wait", 13, 1, 1, 0),
-    ]
+    expected = [("record", 13, 1, 1, 0), ("wait", 13, 1, 1, 0)]
+    assert events.select("kind", "stream", "event", "event_sync", "device").rows() == expected
 
 
 def test_devices_streams_markers_and_host(everything: Path) -> None:
@@ -187,9 +185,6 @@ def test_what_fingerprints_took_is_the_recorders_time_not_the_programs() -> None
             ],
         ),
     }
-    made = {
-        name: np.array(rows, [(column, np.uint64) for column in columns])
-        for name, (columns, rows) in tables.items()
-    }
+    made = {name: np.array(rows, [(column, np.uint64) for column in c]) for name, (c, rows) in tables.items()}
     recording = cast(Recording, SimpleNamespace(table=made.__getitem__))
     assert held_up(recording).tolist() == [0, 0, 70, 800]

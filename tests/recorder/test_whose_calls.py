@@ -27,9 +27,7 @@ def every_operation_has_its_call(recording: Recording) -> bool:
 
 
 @pytest.mark.parametrize(("calls", "domain"), [("driver", DRIVER), ("both", RUNTIME)])
-def test_every_call_is_a_single_row_and_launches_its_work(
-    recorded: Recorded, calls: str, domain: int
-) -> None:
+def test_every_call_is_a_row_and_launches_its_work(recorded: Recorded, calls: str, domain: int) -> None:
     recording = recorded("rounds", "5", calls=calls).only
     table = recording.table("calls")
     assert set(table["domain"].tolist()) == {domain}
@@ -39,11 +37,8 @@ def test_every_call_is_a_single_row_and_launches_its_work(
 
 
 def test_the_driver_is_the_default(recorded: Recorded) -> None:
-    assert names(recorded("rounds", "1").only) == [
-        "cuMemcpyHtoDAsync_v2",
-        "cuLaunchKernel",
-        "cuMemcpyDtoHAsync_v2",
-    ]
+    expected = ["cuMemcpyHtoDAsync_v2", "cuLaunchKernel", "cuMemcpyDtoHAsync_v2"]
+    assert names(recorded("rounds", "1").only) == expected
     assert names(recorded("rounds", "1", calls="both").only)[1] == "cudaLaunchKernel_v7000"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import polars as pl
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -87,16 +88,12 @@ calls_of = st.fixed_dictionaries(
     st.sampled_from([None, "NVIDIA H100 PCIe"]),
 )
 def test_a_report_comes_out_of_anything(
-    capsys: pytest.CaptureFixture[str],
-    operations: list[dict[str, Any]],
-    calls: list[dict[str, Any]],
+    capsys: pytest.CaptureFixture[str], operations: list[dict[str, Any]], calls: list[dict[str, Any]],
     gpu: str | None,
-) -> None:
+) -> None:  # fmt: skip
     recorded = trace(*operations, calls=calls, gpu=gpu)
     make_sound(recorded)
-    assert recorded.operations.filter(
-        recorded.operations["end_ns"] < recorded.operations["start_ns"]
-    ).is_empty()
+    assert recorded.operations.filter(pl.col("end_ns") < pl.col("start_ns")).is_empty()
 
     result, run, findings = examine(recorded)
     plain = as_json(result)
@@ -141,11 +138,9 @@ EVERYTHING = WhatIf(
     st.sampled_from([None, "h100-probed", "dgx-a100"]),
 )
 def test_an_answer_to_what_if_comes_out_of_anything(
-    capsys: pytest.CaptureFixture[str],
-    operations: list[dict[str, Any]],
-    calls: list[dict[str, Any]],
+    capsys: pytest.CaptureFixture[str], operations: list[dict[str, Any]], calls: list[dict[str, Any]],
     node: str | None,
-) -> None:
+) -> None:  # fmt: skip
     recorded = trace(*operations, calls=calls)
     make_sound(recorded)
     home = load_node(node) if node else None
@@ -156,7 +151,7 @@ def test_an_answer_to_what_if_comes_out_of_anything(
         assert home is None or (recorded.operations.is_empty() and recorded.calls.is_empty())
         return
     plain = as_json(result)
-    assert plain["predicted_seconds"] >= 0
+    assert plain["predicted_seconds"] is None or plain["predicted_seconds"] >= 0
     assert plain["baseline"]["replayed_seconds"] == pytest.approx(
         plain["baseline"]["recorded_seconds"], rel=0.01
     )

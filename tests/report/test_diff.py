@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +18,7 @@ from busfare.show.report import report_document
 from busfare.show.terminal import render
 from busfare.show.words import text
 from busfare.trace import Trace
+from tests.conftest import run as run_busfare
 from tests.published import published
 from tests.traces import EXAMPLES, copy, kernel, made, run
 
@@ -31,9 +31,7 @@ def test_a_change_lists_its_parts_and_its_copies() -> None:
     run = result.makespan
     assert run.change_seconds == pytest.approx(0.139574091 - 0.165617239)
     # The parts of a critical path add up to the run, and so do their changes.
-    assert sum(part.change_seconds for part in result.critical_path) == pytest.approx(
-        run.change_seconds, abs=1e-6
-    )
+    assert sum(p.change_seconds for p in result.critical_path) == pytest.approx(run.change_seconds, abs=1e-6)
     assert result.critical_path[0].what == "copies" and "26 ms shorter (−15.7 %)" in text(result.why[0])
     assert "Changed: 12 copies (231 MB), from h2d pageable → device to h2d pinned → device." in map(
         text, result.why
@@ -85,14 +83,12 @@ def test_a_report_shows_changes_since_an_earlier_report_and_limits_growth(tmp_pa
     old = tmp_path / "old.json"
     busfare.report(busfare.read(IMAGES)).save(old)
     words = [str(PINNED), "--baseline", str(old), "--fail-if", "makespan > +5%", "--json"]
-    done = subprocess.run([sys.executable, "-m", "busfare", "report", *words], capture_output=True, text=True)
+    done = run_busfare("report", *words)
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout)["baseline"]["makespan"]["before_seconds"] == pytest.approx(0.165617239)
     busfare.report(busfare.read(PINNED)).save(old)
     words[0] = str(IMAGES)
-    done = subprocess.run(
-        [sys.executable, "-m", "busfare", "report", *words[:-1]], capture_output=True, text=True
-    )
+    done = run_busfare("report", *words[:-1])
     assert done.returncode == 1 and "makespan > +5% (it is 18.66%)" in done.stderr
     assert re.search(r"^Since\s", done.stdout, re.M) and PINNED.name in done.stdout
 
@@ -126,12 +122,7 @@ def test_what_is_no_report_is_refused_in_a_single_line(tmp_path: Path, text: str
     ],
 )
 def test_options_that_do_not_go_together_are_named(words: tuple[str, ...], message: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "busfare", "report", str(IMAGES), *words],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_busfare("report", str(IMAGES), *words)
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
     assert message in done.stderr
 
@@ -303,10 +294,8 @@ def test_layers_of_two_windows_of_a_job_are_slower_on_every_gpu(before: Path) ->
     """300 ms each, of 17 and 15 layers with two attention kernels: 17 / 15 is 13 % more a layer."""
     result = busfare.diff(before, before.with_name(before.name.replace("before", "after")))
     assert result.comparable == "units" and abs(result.makespan.change_seconds) < 1e-3
-    assert [(u.device, u.count_before, u.count_after, u.real) for u in result.units] == [
-        (0, 17, 15, True),
-        (1, 17, 15, True),
-    ]
+    expected = [(0, 17, 15, True), (1, 17, 15, True)]
+    assert [(u.device, u.count_before, u.count_after, u.real) for u in result.units] == expected
     assert all(10 < (unit.change_percent or 0) < 17 for unit in result.units)
 
 
@@ -317,3 +306,15 @@ def test_a_report_shows_its_unit_of_work_in_a_line() -> None:
     ]
     alone = [line for line, _ in render(report_document(summarise(iterations(1, 100))), 100)]
     assert not any("unit of work" in line for line in alone)
+
+
+def test_a_slowdown_of_half_of_a_run_does_not_pass_unseen() -> None:
+    """Its own units differ as much as it differs from the baseline: no test tells, and the gate says so."""
+    steady, rows, at = iterations(60, 100), list[Any](), 0.0
+    for number in range(60):
+        rows.append(made(copy(at + 2, at + 10, 4096), at, at + 1, "cudaMemcpyAsync"))
+        rows.append(made(kernel(at + 12, at + 32), at + 2, at + 3))
+        at += 100 if number < 30 else 200
+    half = run(*rows)
+    with pytest.raises(InputError, match=r"cannot be checked: the (mean|median) of a unit changed by \+\d+"):
+        gate(steady, half, "iteration > +5%")

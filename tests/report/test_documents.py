@@ -255,9 +255,7 @@ def keys_of(kind: msgspec.inspect.Type) -> set[str]:
             of_node_file = kind.cls.__module__.startswith("busfare.nodes.") and kind.cls.__name__ != "Gpu"
             if of_node_file or kind.cls is Statement:  # which JSON has in words
                 return set()
-            return {f.encode_name for f in kind.fields} | {
-                key for f in kind.fields for key in keys_of(f.type)
-            }
+            return {f.encode_name for f in kind.fields}.union(*(keys_of(f.type) for f in kind.fields))
         case msgspec.inspect.ListType() | msgspec.inspect.VarTupleType():
             return keys_of(kind.item_type)
         case msgspec.inspect.UnionType():

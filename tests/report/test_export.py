@@ -47,10 +47,8 @@ def test_a_time_line_holds_every_operation_and_call(tmp_path: Path) -> None:
 def test_a_time_line_reads_back_as_microseconds(tmp_path: Path) -> None:
     export(trace(copy(10, 20, 4096), kernel(30, 40, "work")), "perfetto", tmp_path / "line.json")
     spans = [e for e in json.loads((tmp_path / "line.json").read_text())["traceEvents"] if e["ph"] == "X"]
-    assert [(e["ts"], e["dur"], e["name"]) for e in spans] == [
-        (10, 10, "h2d pinned → device"),
-        (30, 10, "work"),
-    ]
+    expected = [(10, 10, "h2d pinned → device"), (30, 10, "work")]
+    assert [(e["ts"], e["dur"], e["name"]) for e in spans] == expected
 
 
 def test_a_place_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:

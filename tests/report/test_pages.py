@@ -68,9 +68,7 @@ def job(folder: Path) -> Document:
 
 
 def planned(_: Path) -> Document:
-    question = Plan.of(
-        h2d="336MB", d2h="504MB", kernel="12ms", flops="12G", node="h100-sxm", sweep="link", to=["gh200"]
-    )
+    question = Plan.of(h2d="336MB", d2h="504MB", kernel="12ms", flops="12G", node="h100-sxm", to=["gh200"])
     result = answer_plan(question)
     result.name = HOSTILE
     return plan_document(result)
@@ -111,20 +109,16 @@ def methods(_: Path) -> Document:
 
 #: Each page, the figures that are on it, and flags of the browser.
 PAGES: list[tuple[Callable[[Path], Document], set[str], tuple[str, ...]]] = [
-    (
-        lambda _: reported(read(EXAMPLES / "train-images-h100.json.gz")),
-        {"path", "timeline"},
-        ("--force-dark-mode",),
-    ),
+    (lambda _: reported(read(EXAMPLES / "train-images-h100.json.gz")), {"path", "timeline"}, ("--force-dark-mode",)),
     (lambda _: reported(hostile_trace()), {"timeline"}, ()),
     (job, {"strip", "spread-makespan_seconds", "largest-exposed_seconds"}, ()),
-    (planned, {"ranking", "sweep", "roofline"}, ()),
+    (planned, {"ranking", "roofline"}, ()),
     (changed, {"gains", "path", "timeline"}, ()),
     (on_another_node, {"projection"}, ()),
     (probe, {"bandwidth", "latency", "residuals"}, ()),
     (strategies, {"cell0", "sweep0"}, ()),
     (methods, {"situation1", "situation2", "published", "crossover"}, ()),
-]
+]  # fmt: skip
 
 
 @pytest.mark.browser
@@ -175,9 +169,7 @@ PLACES = """
 
 @pytest.mark.browser
 @pytest.mark.parametrize(("wide", "high"), [(1280, 900), (390, 844)])
-def test_the_verdict_and_three_actions_are_seen_without_scrolling(
-    wide: int, high: int, tmp_path: Path
-) -> None:
+def test_verdict_and_three_actions_are_seen_without_scrolling(wide: int, high: int, tmp_path: Path) -> None:
     places = answered(page(three_findings()), tmp_path, PLACES, "--window-size=1300,950", size=(wide, high))
     assert places["window"] == wide
     assert places["verdict"][1] < high / 4
@@ -188,9 +180,7 @@ def test_the_verdict_and_three_actions_are_seen_without_scrolling(
 @pytest.mark.parametrize(
     "made", [made for made, figures, _ in PAGES if figures & {"timeline", "strip", "projection"}]
 )
-def test_nothing_is_wider_than_a_phone_and_nothing_overlaps(
-    made: Callable[[Path], Document], tmp_path: Path
-) -> None:
+def test_nothing_is_wider_than_a_phone_or_overlaps(made: Callable[[Path], Document], tmp_path: Path) -> None:
     script = "document.querySelectorAll('details').forEach((part) => { part.open = true; });" + PLACES
     places = answered(page(made(tmp_path)), tmp_path, script, "--window-size=500,950", size=(390, 844))
     assert places["window"] == places["wide"] == 390
@@ -211,9 +201,8 @@ def test_a_page_is_headed_by_the_name_of_its_file_and_ends_with_the_path() -> No
 
 def test_cards_are_few_and_none_of_them_says_nothing() -> None:
     for name in ("train-images", "smooth-out-of-core", "generate-text"):
-        [tiles] = [
-            b for b in reported(read(EXAMPLES / f"{name}-h100.json.gz")).blocks if isinstance(b, Tiles)
-        ]
+        blocks = reported(read(EXAMPLES / f"{name}-h100.json.gz")).blocks
+        [tiles] = [block for block in blocks if isinstance(block, Tiles)]
         assert 2 <= len(tiles.tiles) <= 5
         assert not [card for card in tiles.tiles if re.search(r"(?<![\d.])0(\.0+)? ", " ".join(card))]
     cards = dict(reversed(card) for card in tiles.tiles)
@@ -249,9 +238,7 @@ def test_a_range_that_the_edge_cuts_ends_in_an_arrow() -> None:
         (Scale(0, 1, 0, 1), False, [0, 0.2, 0.4, 0.6, 0.8, 1]),
     ],
 )
-def test_an_axis_has_several_ticks_and_an_axis_of_counts_integers(
-    scale: Scale, whole: bool, ticks: list[float]
-) -> None:
+def test_an_axis_has_several_ticks_and_counts_integers(scale: Scale, whole: bool, ticks: list[float]) -> None:
     assert scale.ticks(whole) == pytest.approx(ticks)
 
 

@@ -66,15 +66,13 @@ def predictions(result: Any, where: str = "") -> Iterator[tuple[str, float | Non
         (("compare", HERE, THERE), 4),
         (("what-if", TRAIN, "--pin", "--async", "--node", "h200-sxm"), 4),
         (("what-if", HERE, "--streams", "3"), 2),
-        (("plan", *KERNEL, "--node", "h100-probed", "--to", "k20", "--sweep", "link"), 12),
+        (("plan", *KERNEL, "--node", "h100-probed", "--to", "k20"), 12),
         (("bench", "strategies", "--virtual", "rtx-4090", "--node", "rtx-4090", "--quick"), 10),
         (("bench", "methods", "--virtual", "rtx-4090", "--node", "rtx-4090", "--quick"), 10),
     ],
     ids=lambda value: " ".join(value)[-40:] if isinstance(value, tuple) else None,
 )
-def test_every_predicted_time_of_a_command_stands_in_a_range(
-    ask: Ask, arguments: tuple[str, ...], least: int
-) -> None:
+def test_every_predicted_time_stands_in_a_range(ask: Ask, arguments: tuple[str, ...], least: int) -> None:
     rows = list(predictions(ask(*arguments)))
     assert len(rows) >= least
     check(rows)
@@ -145,8 +143,7 @@ def test_a_change_without_effect_is_as_unsure_as_units_of_the_run_differ(spread:
 
 
 @pytest.mark.parametrize(
-    "changes",
-    [[kernel_times(2.0)], [kernel_times(0.5)], [copy_speed(0.5)], [copy_speed(2.0)]],
+    "changes", [[kernel_times(2.0)], [kernel_times(0.5)], [copy_speed(0.5)], [copy_speed(2.0)]]
 )
 def test_changed_durations_gain_no_more_than_they_save(changes: list[Change]) -> None:
     recorded = read(Path(TRAIN))
@@ -163,9 +160,7 @@ def test_changed_durations_gain_no_more_than_they_save(changes: list[Change]) ->
 
 @pytest.mark.parametrize("changes", [[pin()], [pin(), without_waiting()]])
 def test_a_finding_and_its_command_have_the_same_gain_and_range(changes: list[Change]) -> None:
-    result, _ = answer_what_if(
-        read(Path(TRAIN)), changes, Setting(guess_node(read(Path(TRAIN)))), guessed=True
-    )
+    result, _ = answer_what_if(read(Path(TRAIN)), changes, Setting(guess_node(read(TRAIN))), guessed=True)
     (finding,) = summarise(read(Path(TRAIN))).findings
     of_finding = finding.predicted_gain_seconds, [finding.low_seconds, finding.high_seconds]
     of_change = result.gain_seconds, result.gain_range_seconds

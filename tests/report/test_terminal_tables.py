@@ -42,7 +42,7 @@ COMMANDS = {
     "compare": ("compare", STREAMS, STREAMS_H200),
     "price": ("price", "--node", "h100-sxm", "--bytes", "64MiB"),
     "diff": ("diff", TRAINING, STREAMS),
-    "plan": ("plan", *PLANNED, "--to", "gh200", "--sweep", "kernel"),
+    "plan": ("plan", *PLANNED, "--to", "gh200"),
     "nodes": ("nodes",),
     "methods": ("bench", "methods", "--from", f"{unpacked('bench')}/methods-h100.json"),
     "strategies": ("bench", "strategies", "--from", f"{unpacked('bench')}/strategies-h100.json"),
@@ -56,11 +56,7 @@ def test_no_width_cuts_a_number_or_a_unit(name: str, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(output, "show", documents.append)
     CliRunner().invoke(app, COMMANDS[name], catch_exceptions=False)
     (document,) = documents
-    shown = [
-        block
-        for block in document.blocks
-        if isinstance(block, Table) and block.face not in ("page", "folded")
-    ]
+    shown = [b for b in document.blocks if isinstance(b, Table) and b.face not in ("page", "folded")]
     given = Counter(
         cell
         for block in shown
@@ -136,11 +132,8 @@ def test_percentages_have_a_single_format(share: float, shown: str, signed: str)
 
 
 def test_negative_amounts_have_a_minus_and_no_hyphen() -> None:
-    assert (amounts.time(-0.0032), amounts.size(-1.2e9), amounts.time(-3e-9)) == (
-        "−3.2 ms",
-        "−1.2 GB",
-        "−3 ns",
-    )
+    expected = ("−3.2 ms", "−1.2 GB", "−3 ns")
+    assert (amounts.time(-0.0032), amounts.size(-1.2e9), amounts.time(-3e-9)) == expected
 
 
 def test_percentages_and_counts_are_formatted_by_amounts() -> None:

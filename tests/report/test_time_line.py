@@ -150,14 +150,11 @@ def test_host_time_is_named_by_the_innermost_range_around_it() -> None:
     ]
     rows = [
         {
-            "start_ns": start,
-            "end_ns": end,
-            "process": thread["process"],
-            "thread": thread["thread"],
+            "start_ns": start, "end_ns": end, "process": thread["process"], "thread": thread["thread"],
             "name": name,
         }
         for start, end, name in spans
-    ]
+    ]  # fmt: skip
     markers = conform(pl.DataFrame(rows), tables.MARKERS)
     recorded = replace(recorded, markers=markers)
     assert path_steps(recorded)[1][0] == "CPU time in the range decode"
@@ -223,9 +220,7 @@ def test_numbers_of_any_size_and_sign_come_back() -> None:
     assert np.cumsum(steps).tolist() == values.tolist()
 
 
-def test_a_large_run_keeps_its_longest_operations_and_merges_short_neighbours(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_large_runs_keep_long_operations_and_merge_short_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packing, "MOST_ITEMS", 10_000)
     copies = [copy(n * 3, n * 3 + 1 + n % 2, 4096) for n in range(20_000)]
     drawn = time_line(trace(*copies, *(kernel(n * 600, n * 600 + 500) for n in range(100))))

@@ -52,11 +52,8 @@ def test_cpu_time_belongs_to_the_range_around_it() -> None:
     )
     largest = report.critical_path[0] if report.critical_path else None
     assert largest is not None and largest.owner is not None
-    assert (largest.part, largest.owner.kind, largest.owner.name) == (
-        "CPU time between API calls",
-        "range",
-        "tokenize",
-    )
+    expected = ("CPU time between API calls", "range", "tokenize")
+    assert (largest.part, largest.owner.kind, largest.owner.name) == expected
     assert "The largest single item is CPU time in the range `tokenize`" in sentences
     assert report.verdict.gpu_busy_share == pytest.approx(100 / 861)
 
@@ -105,7 +102,7 @@ def test_a_graph_that_was_recorded_as_a_whole_is_no_kernel() -> None:
     assert "The largest single item is CUDA graph 1 (contents not recorded): 5 ms" in shown
 
 
-def test_a_product_of_known_shape_is_set_beside_the_peak(tmp_path: Path) -> None:
+def test_a_product_has_a_share_of_the_peak(tmp_path: Path) -> None:
     """2 · 8192³ operations in 2 ms on an H100, of 989.5 TFLOP/s in bf16."""
     sides = {"Input Dims": [[8192, 8192], [8192, 8192]], "Input type": ["c10::BFloat16", "c10::BFloat16"]}
     events = [

@@ -197,9 +197,7 @@ def play(c: Columns) -> dict[str, list[int]]:
     """Start and end of every call and operation."""
     run = _Run(c)
     times = {
-        "call_start": run.call_start,
-        "call_end": run.call_end,
-        "operation_start": run.start,
+        "call_start": run.call_start, "call_end": run.call_end, "operation_start": run.start,
         "operation_end": run.end,
-    }
+    }  # fmt: skip
     return {name: [times_of[row] for row in sorted(times_of)] for name, times_of in times.items()}

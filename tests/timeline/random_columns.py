@@ -69,16 +69,9 @@ def joined(chance: Random, columns: Columns, scale: int) -> Columns:
 
 
 def columns(
-    chance: Random,
-    count: int,
-    scale: int,
-    *,
-    engines: bool = True,
-    links: bool = False,
-    early: bool = True,
-    unordered: bool = False,
-    squeezed: bool = False,
-) -> Columns:
+    chance: Random, count: int, scale: int, *, engines: bool = True, links: bool = False, early: bool = True,
+    unordered: bool = False, squeezed: bool = False,
+) -> Columns:  # fmt: skip
     """A timeline of `count` calls whose times are multiples of `scale` ns. `early`: lags may lie below zero; `unordered`:
     orders may be broken; `squeezed`: operations may take several slots of their engine.
     """

@@ -214,14 +214,10 @@ def test_ctrl_c_stops_a_long_play() -> None:
 def test_ctrl_c_stops_many_copies_that_share_a_link() -> None:
     count = 30_000
     rows = only_operations(
-        count,
-        operation_duration=1_000_000_000 + np.arange(count),
-        operation_bytes_per_s=[1e9] * count,
-        operation_link_begin=range(count + 1),
-        operation_links=[0] * count,
-        operation_link_cost=[1.0] * count,
+        count, operation_duration=1_000_000_000 + np.arange(count), operation_bytes_per_s=[1e9] * count,
+        operation_link_begin=range(count + 1), operation_links=[0] * count, operation_link_cost=[1.0] * count,
         **SINGLE_LINK | {"link_bytes_per_s": [1e9]},
-    )
+    )  # fmt: skip
     stopped_soon(rows)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from busfare.timeline import critical_path_shares, timeline
-from busfare.timeline.build.waiting import LONG_LAUNCH_NS
+from busfare.timeline.engine import BEHIND_NS
 from tests.traces import call, kernel, made, run
 
 REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
@@ -15,7 +15,7 @@ REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
     ("name", "begins_us", "part"),
     [
         (REDUCE, 1021, "communication"),
-        (REDUCE, 1020 + 2 * LONG_LAUNCH_NS / 1000, "unexplained waits"),
+        (REDUCE, 1020 + 2 * BEHIND_NS / 1000, "unexplained waits"),
         ("elementwise_kernel", 1021, "unexplained waits"),
     ],
 )
@@ -28,6 +28,4 @@ def test_what_starts_right_behind_communication_waited_for_it(name: str, begins_
     )
     shares = {row.part: row.seconds for row in critical_path_shares(timeline(recorded))}
     assert shares.pop(part) == pytest.approx((begins_us - 400) * 1e-6, rel=0.05)
-    assert {"communication", "unexplained waits"} & {
-        p for p, seconds in shares.items() if seconds > 2e-6
-    } == set()
+    assert {"communication", "unexplained waits"} & {p for p, s in shares.items() if s > 2e-6} == set()

@@ -45,9 +45,7 @@ def test_pinning_makes_a_large_copy_as_fast_as_the_link() -> None:
 
 
 def test_when_a_change_touches_something() -> None:
-    small = [
-        made(copy(at + 10, at + 12, 4096, memory="pinned"), at, at + 8) for at in (20_000, 20_030, 20_060)
-    ]
+    small = [made(copy(at + 10, at + 12, 4096), at, at + 8) for at in (20_000, 20_030, 20_060)]
     recorded = run(
         made(copy(10, 16_010, 64 * MIB, memory="pageable"), 0, 16_015, "cudaMemcpy", "operation"),
         *small,
@@ -129,9 +127,7 @@ def test_a_wait_behind_a_copy_back_holds_once_the_copy_no_longer_does() -> None:
 def test_a_copy_that_traveled_with_the_commands_holds_the_engine_when_pinned() -> None:
     node = load_node("h200-probed")
     copies = [copy(10 * n, 10 * n + 1, 1024, memory="pageable") for n in range(20)]
-    recorded = run(
-        *[made(operation, 2 * n - 50, 2 * n - 49, "cudaMemcpyAsync") for n, operation in enumerate(copies)]
-    )
+    recorded = run(*[made(o, 2 * n - 50, 2 * n - 49, "cudaMemcpyAsync") for n, o in enumerate(copies)])
     changed = pin().apply(timeline(recorded, node), Setting(node)).timeline
     alone = node.curve("h2d", "pinned")
     assert alone is not None
@@ -190,9 +186,7 @@ def test_small_copies_with_a_kernel_between_them_stay_apart() -> None:
 
 def test_small_results_come_back_once() -> None:
     times = range(0, 2600, 130)
-    back = [
-        made(copy(at + 110, at + 112, 8, "d2h"), at + 4, at + 120, "cudaMemcpy", "operation") for at in times
-    ]
+    back = [made(copy(n + 110, n + 112, 8, "d2h"), n + 4, n + 120, "cudaMemcpy", "operation") for n in times]
     recorded = run(*[made(kernel(at + 5, at + 105), at, at + 3) for at in times], *back)
     # Twenty kernels of 100 µs behind each other, one copy at the end.
     assert predicted(recorded, collect(64)) == pytest.approx(20 * 101 + 20, rel=0.01)
@@ -252,9 +246,7 @@ def test_pageable_copies_do_not_overlap_by_streams_alone() -> None:
 
 def test_buffers_sent_again_are_sent_once() -> None:
     times = range(0, 500, 100)
-    recorded = run(
-        *[made(copy(at + 5, at + 55, MIB), at, at + 60, "cudaMemcpy", "operation") for at in times]
-    )
+    recorded = run(*[made(copy(n + 5, n + 55, MIB), n, n + 60, "cudaMemcpy", "operation") for n in times])
     with pytest.raises(InputError, match="--fingerprint"):
         predicted(recorded, dedupe())
     recorded.operations = recorded.operations.with_columns(
@@ -291,9 +283,7 @@ def test_kernels_by_rule_and_another_node() -> None:
 
 def test_prefetched_pages_come_before_their_kernel_and_stall_it_no_longer() -> None:
     times = [100 + 400.0 * at for at in range(16)]
-    pages = [
-        copy(at, at + 200, 2 * MIB, memory="managed", stream=None) | {"kind": "migration"} for at in times
-    ]
+    pages = [copy(n, n + 200, 2 * MIB, memory="managed", stream=None) | {"kind": "migration"} for n in times]
     recorded = run(
         made(kernel(50, 7050), 40, 45),
         *pages,
@@ -360,9 +350,7 @@ def test_an_asynchronous_copy_of_pinned_memory_begins_behind_its_call_and_is_wai
     """As PyTorch copies a value back: the call returns with the copy done, and the synchronisation behind has no wait."""
     times = range(0, 2400, 60)
     copies = [copy(at + 9, at + 10, 512, "d2h", memory="pageable") for at in times]
-    copying = [
-        made(operation, at, at + 14, "cudaMemcpyAsync") for at, operation in zip(times, copies, strict=True)
-    ]
+    copying = [made(o, at, at + 14, "cudaMemcpyAsync") for at, o in zip(times, copies, strict=True)]
     recorded = run(*copying, *[call(at + 15, at + 16, "cudaStreamSynchronize", "stream") for at in times])
     pinned = pin().apply(timeline(recorded), HERE).timeline
     played = play(pinned)

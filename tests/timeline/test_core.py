@@ -135,13 +135,9 @@ def test_with_engines_a_faster_kernel_can_make_the_run_longer() -> None:
     def makespan(kernel: int) -> int:
         # Kernel, long copy behind it; short copy, long kernel behind it.
         rows = only_operations(
-            4,
-            operation_stream=[0, 0, 1, 1],
-            operation_engine=[-1, 0, 0, -1],
-            operation_duration=[kernel, 1000, 10, 1000],
-            operation_released=[0, 0, 105, 0],
-            engine_slots=[1],
-        )
+            4, operation_stream=[0, 0, 1, 1], operation_engine=[-1, 0, 0, -1],
+            operation_duration=[kernel, 1000, 10, 1000], operation_released=[0, 0, 105, 0], engine_slots=[1],
+        )  # fmt: skip
         return int(_core.play(rows)["makespan"])
 
     assert makespan(110) == 115 + 1000
@@ -168,13 +164,9 @@ def alone(slots: int, work: Work) -> Columns:
     """Operations of one engine, ready when they are released."""
     released, takes, duration = zip(*work, strict=True) if work else ([], [], [])
     return only_operations(
-        len(work),
-        operation_engine=[0] * len(work),
-        operation_takes=takes,
-        operation_duration=duration,
-        operation_released=released,
-        engine_slots=[slots],
-    )
+        len(work), operation_engine=[0] * len(work), operation_takes=takes, operation_duration=duration,
+        operation_released=released, engine_slots=[slots],
+    )  # fmt: skip
 
 
 def slowly(slots: int, work: Work) -> list[tuple[Fraction, Fraction]]:

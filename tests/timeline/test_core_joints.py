@@ -20,15 +20,10 @@ def collectives(released: np.ndarray[Any, Any], transfer: int) -> Columns:
     ranks, count = released.shape
     rows = np.arange(released.size).reshape(released.shape)
     return only_operations(
-        released.size,
-        operation_stream=rows.ravel() // count,
-        operation_released=released.ravel(),
-        operation_duration=[transfer] * released.size,
-        call_awaits=[],
-        operation_awaits=rows.ravel() % count,
-        joint_begin=ranks * np.arange(count + 1),
-        joint_members=rows.T.ravel(),
-    )
+        released.size, operation_stream=rows.ravel() // count, operation_released=released.ravel(),
+        operation_duration=[transfer] * released.size, call_awaits=[], operation_awaits=rows.ravel() % count,
+        joint_begin=ranks * np.arange(count + 1), joint_members=rows.T.ravel(),
+    )  # fmt: skip
 
 
 def calls(count: int, operations: int = 0, **given: Any) -> Columns:
@@ -65,9 +60,7 @@ def test_a_call_returns_its_duration_after_the_last_arrival_and_an_empty_joint_h
 def path_of(columns: Columns) -> list[tuple[int, ...]]:
     """Step, row, start and end of every stretch of the critical path that lasts."""
     played = _core.play(columns, path=True)
-    stretches = zip(
-        *(played[f"path_{name}"].tolist() for name in ("step", "row", "start", "end")), strict=True
-    )
+    stretches = zip(*(played[f"path_{of}"].tolist() for of in ("step", "row", "start", "end")), strict=True)
     return [stretch for stretch in stretches if stretch[3] > stretch[2]]
 
 
@@ -82,19 +75,10 @@ def test_the_critical_path_goes_from_a_transfer_to_the_slow_rank() -> None:
 
 def test_the_critical_path_goes_through_what_made_the_slow_rank_late() -> None:
     rows = calls(
-        2,
-        call_gap=[0, 300],
-        operations=3,
-        operation_call=[0, 1, 1],
-        operation_launched=[1, 1, 1],
-        operation_stream=[0, 1, 1],
-        operation_duration=[60, 100, 50],
-        operation_launch_lag=[10] * 3,
-        operation_order_lag=[3] * 3,
-        operation_awaits=[0, -1, 0],
-        joint_begin=[0, 2],
-        joint_members=[2, 4],
-    )
+        2, call_gap=[0, 300], operations=3, operation_call=[0, 1, 1], operation_launched=[1, 1, 1],
+        operation_stream=[0, 1, 1], operation_duration=[60, 100, 50], operation_launch_lag=[10] * 3,
+        operation_order_lag=[3] * 3, operation_awaits=[0, -1, 0], joint_begin=[0, 2], joint_members=[2, 4],
+    )  # fmt: skip
     late = [(HOST_GAP, 1, 0, 300), (LAUNCH, 1, 300, 310), (OPERATION, 1, 310, 410), (QUEUE, 2, 410, 413)]
     assert path_of(rows) == [*late, (OPERATION, 0, 413, 473)]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -43,10 +43,7 @@ def fair_rates(columns: Columns, flows: Flows) -> dict[int, float]:
     left, rates, growing = room(columns, flows), dict.fromkeys(flows, 0.0), set(flows)
     while growing:
         weight = columns["operation_weight"]
-        users = {
-            link: sum(links_of(columns, flow).get(link, 0) * weight[flow] for flow in growing)
-            for link in left
-        }
+        users = {link: sum(links_of(columns, f).get(link, 0) * weight[f] for f in growing) for link in left}
         steps = [left[link] / taken for link, taken in users.items() if taken]
         steps += [(columns["operation_bytes_per_s"][flow] - rates[flow]) / weight[flow] for flow in growing]
         step = min(steps)
@@ -67,9 +64,7 @@ def moments(columns: Columns, played: dict[str, Any]) -> list[tuple[int, int, Fl
     sharing = [o for o in range(len(columns["operation_call"])) if links_of(columns, o)]
     start, end = played["operation_start"], played["operation_end"]
     times = sorted({int(at) for o in sharing for at in (start[o], end[o])})
-    return [
-        (a, b, [o for o in sharing if start[o] <= a and end[o] >= b]) for a, b in itertools.pairwise(times)
-    ]
+    return [(a, b, [o for o in sharing if start[o] <= a and end[o] >= b]) for a, b in pairwise(times)]
 
 
 @given(timelines(links=True, early=False))
@@ -90,9 +85,7 @@ def test_what_a_copy_gets_adds_up_to_its_bytes(columns: Columns) -> None:
 
 
 @given(timelines(links=True, early=False))
-def test_no_link_is_overfull_and_shares_are_max_min_fair_by_weight(
-    columns: Columns,
-) -> None:
+def test_no_link_is_overfull_and_shares_are_max_min_fair_by_weight(columns: Columns) -> None:
     for _, _, flows in moments(columns, _core.play(columns)):
         rates, most = fair_rates(columns, flows), room(columns, flows)
         load = {link: sum(rates[f] * links_of(columns, f).get(link, 0) for f in flows) for link in most}
@@ -133,16 +126,10 @@ def test_shared_copies_play_again_as_they_were_explained(columns: Columns, class
 def test_two_directions_of_a_link_slow_down_together() -> None:
     """Rates 100 and 100, both 0.75 in use together: two copies of 100 ns take 133 ns side by side."""
     two = only_operations(
-        2,
-        operation_duration=[100, 100],
-        operation_bytes_per_s=[100, 100],
-        operation_link_begin=[0, 1, 2],
-        operation_links=[0, 1],
-        operation_link_cost=[1, 1],
-        link_bytes_per_s=[100, 100],
-        link_both=[0.75, 0.75],
-        link_opposite=[1, 0],
-    )
+        2, operation_duration=[100, 100], operation_bytes_per_s=[100, 100], operation_link_begin=[0, 1, 2],
+        operation_links=[0, 1], operation_link_cost=[1, 1], link_bytes_per_s=[100, 100],
+        link_both=[0.75, 0.75], link_opposite=[1, 0],
+    )  # fmt: skip
     assert _core.play(two)["operation_end"].tolist() == [133, 133]
     later = two | {"operation_released": np.array([0, 100])}
     assert _core.play(later)["operation_end"].tolist() == [100, 200]
@@ -151,16 +138,10 @@ def test_two_directions_of_a_link_slow_down_together() -> None:
 def test_a_costly_flow_fills_a_link_and_a_heavy_flow_gets_more_of_it() -> None:
     """Each byte of the second takes two of the link's 100; both get 33. With thrice the weight it gets 43 beside 14."""
     two = only_operations(
-        2,
-        operation_duration=[100, 100],
-        operation_bytes_per_s=[100, 100],
-        operation_link_begin=[0, 1, 2],
-        operation_links=[0, 0],
-        operation_link_cost=[1, 2],
-        link_bytes_per_s=[100],
-        link_both=[1],
+        2, operation_duration=[100, 100], operation_bytes_per_s=[100, 100], operation_link_begin=[0, 1, 2],
+        operation_links=[0, 0], operation_link_cost=[1, 2], link_bytes_per_s=[100], link_both=[1],
         link_opposite=[-1],
-    )
+    )  # fmt: skip
     assert _core.play(two)["operation_end"].tolist() == pytest.approx([300, 300], abs=1)
     # 14 and 43 until the second is done after 233; the first has 100 then, of which it needs 67.
     heavy = two | {"operation_weight": np.array([1.0, 3.0])}

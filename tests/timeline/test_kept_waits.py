@@ -9,22 +9,18 @@ import pytest
 
 from busfare.answers.what_if import answer_what_if
 from busfare.nodes import load_node
-from busfare.timeline import play, timeline
-from busfare.timeline.changes import Change, Setting, apply_all
+from busfare.timeline import timeline
+from busfare.timeline.changes import Setting, apply_all
 from busfare.timeline.changes.fewer_copies import collect, remove
 from busfare.timeline.changes.overlap import pin, streams, without_synchronisations
 from busfare.timeline.changes.pinning import loading_seconds
 from busfare.timeline.changes.pipelines import are_pipelines
 from busfare.trace import Trace, tables
+from tests.timeline.test_changes import predicted
 from tests.traces import call, copy, kernel, made, run
 
 MIB = 1 << 20
 HERE = Setting(load_node("pcie:3x16"))
-
-
-def predicted(recorded: Trace, *changes: Change) -> float:
-    """The makespan in µs after all of `changes`."""
-    return play(apply_all(timeline(recorded), changes, HERE).timeline).makespan_ns / 1000
 
 
 def chunks_of(size_back: int, memory_calls: bool = False, through: bool = False) -> Trace:

@@ -69,10 +69,7 @@ def test_what_recording_took_inside_of_a_waiting_call_goes_too() -> None:
     taken = unrecorded([recorded], bare)
     assert taken.makespan_ns == pytest.approx(bare, rel=0.001)
     assert 1_000 <= taken.call_ns <= 3_000
-    lag, wake = (
-        taken.timelines[0].columns["operation_launch_lag"],
-        taken.timelines[0].columns["call_wait_lag"],
-    )
+    lag, wake = (taken.timelines[0].columns[name] for name in ("operation_launch_lag", "call_wait_lag"))
     assert 9_000 <= lag.max() < 10_000 and 4_000 <= wake.max() < 5_000
 
 

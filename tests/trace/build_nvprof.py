@@ -28,33 +28,18 @@ COLUMNS: dict[str, list[str]] = {
     PREFIX + "RUNTIME": CALL,
     PREFIX + "DRIVER": CALL,
     PREFIX + "SYNCHRONIZATION": [
-        *["_id_", "type", "start", "end", "correlationId", "contextId", "streamId", "cudaEventId"],
+        *["_id_", "type", "start", "end", "correlationId", "contextId", "streamId", "cudaEventId"]
     ],
     PREFIX + "CUDA_EVENT": ["_id_", "correlationId", "contextId", "streamId", "eventId"],
     PREFIX + "UNIFIED_MEMORY_COUNTER": [
-        *[
-            "_id_",
-            "counterKind",
-            "value",
-            "start",
-            "end",
-            "address",
-            "srcId",
-            "dstId",
-            "streamId",
-            "processId",
-        ],
+        *["_id_", "counterKind", "value", "start", "end", "address", "srcId", "dstId"],
+        *["streamId", "processId"],
     ],
     PREFIX + "MARKER": ["_id_", "flags", "timestamp", "id", "objectKind", "objectId", "name", "domain"],
     PREFIX + "DEVICE": [
         *["_id_", "id", "name", "globalMemoryBandwidth", "globalMemorySize", "coreClockRate"],
-        *[
-            "numMemcpyEngines",
-            "numMultiprocessors",
-            "computeCapabilityMajor",
-            "computeCapabilityMinor",
-            "uuid",
-        ],
+        *["numMemcpyEngines", "numMultiprocessors", "computeCapabilityMajor"],
+        *["computeCapabilityMinor", "uuid"],
     ],
     PREFIX + "PCIE": ["_id_", "type", "domain", "pcieGeneration", "linkRate", "linkWidth"],
     PREFIX + "STREAM": ["_id_", "contextId", "streamId", "priority", "flag", "correlationId"],
@@ -76,26 +61,15 @@ class NvprofFile(Tables):
         return place | {"streamId": 7, "correlationId": correlation}
 
     def kernel(
-        self,
-        name: str,
-        start: int,
-        end: int,
-        correlation: int,
-        table: str = "CONCURRENT_KERNEL",
+        self, name: str, start: int, end: int, correlation: int, table: str = "CONCURRENT_KERNEL",
         **more: Value,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.add(table, **self.place(start, end, correlation) | {"name": self.text(name)} | more)
 
     def copy(
-        self,
-        copy_kind: int,
-        kinds: tuple[int, int],
-        size: Value,
-        start: int,
-        end: int,
-        correlation: int,
+        self, copy_kind: int, kinds: tuple[int, int], size: Value, start: int, end: int, correlation: int,
         **more: Value,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """A copy by CUPTI's numbers: `kinds` 1 pageable, 2 pinned, 3 device…; MEMCPY2 if of two devices."""
         what = {"copyKind": copy_kind, "srcKind": kinds[0], "dstKind": kinds[1], "bytes": size}
         table = "MEMCPY2" if "dstDeviceId" in more else "MEMCPY"

@@ -132,15 +132,9 @@ class ProcessTables(AmdTables):
         self.add("rocpd_kernel_dispatch", **place | {"kernel_id": symbol} | more)
 
     def copy(
-        self,
-        name: str | None,
-        source: int,
-        destination: int,
-        size: Value,
-        start: Value,
-        end: Value,
+        self, name: str | None, source: int, destination: int, size: Value, start: Value, end: Value,
         stack: int,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """A copy; `name` as MEMORY_COPY_HOST_TO_DEVICE, or None where only the agents tell."""
         what: dict[str, Value] = {"src_agent_id": source, "dst_agent_id": destination, "size": size}
         what["name_id"] = None if name is None else self.text(name)
@@ -214,15 +208,9 @@ class RpdFile(AmdTables):
         return self.add("rocpd_api", **who | {"apiName_id": self.text(name), "args_id": self.text(arguments)})
 
     def operation(
-        self,
-        kind: str,
-        start: int,
-        end: int,
-        call: int | None = None,
-        description: str = "",
-        gpu: int = 1,
+        self, kind: str, start: int, end: int, call: int | None = None, description: str = "", gpu: int = 1,
         queue: int = 3,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """An operation: KernelExecution, CopyHostToDevice, FillBuffer, Task…"""
         where: dict[str, Value] = {"gpuId": gpu, "queueId": queue, "start": start, "end": end}
         names: dict[str, Value] = {"opType_id": self.text(kind), "description_id": self.text(description)}

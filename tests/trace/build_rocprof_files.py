@@ -12,21 +12,14 @@ from tests.trace.sqlite_file import Value, write_sqlite
 
 CPU, GPU_0, GPU_1 = 37944, 37946, 37947
 STREAM, QUEUE, THREAD = 4, 9, 8080
+PATHS = ("HOST_TO_HOST", "HOST_TO_DEVICE", "DEVICE_TO_HOST", "DEVICE_TO_DEVICE")
+COPIES = ["MEMORY_COPY_NONE", *(f"MEMORY_COPY_{path}" for path in PATHS)]
 #: Kinds and operations, by the place that records name.
 STRINGS: list[dict[str, Any]] = [
     {"kind": "NONE", "operations": []},
     {"kind": "HIP_RUNTIME_API", "operations": []},
     {"kind": "MARKER_CORE_API", "operations": ["roctxMarkA", "roctxRangePushA"]},
-    {
-        "kind": "MEMORY_COPY",
-        "operations": [
-            "MEMORY_COPY_NONE",
-            "MEMORY_COPY_HOST_TO_HOST",
-            "MEMORY_COPY_HOST_TO_DEVICE",
-            "MEMORY_COPY_DEVICE_TO_HOST",
-            "MEMORY_COPY_DEVICE_TO_DEVICE",
-        ],
-    },
+    {"kind": "MEMORY_COPY", "operations": COPIES},
     {"kind": "KERNEL_DISPATCH", "operations": []},
     {"kind": "MEMORY_ALLOCATION", "operations": ["MEMORY_ALLOCATION_ALLOCATE", "MEMORY_ALLOCATION_FREE"]},
     {"kind": "HSA_CORE_API", "operations": ["hsa_signal_store_relaxed"]},
@@ -51,27 +44,15 @@ class JsonRun:
             )
         ]  # fmt: skip
         names = (
-            "kernel_dispatch",
-            "memory_copy",
-            "memory_allocation",
-            "hip_api",
-            "hsa_api",
-            "marker_api",
+            "kernel_dispatch", "memory_copy", "memory_allocation", "hip_api", "hsa_api", "marker_api",
             "rccl_api",
-        )
+        )  # fmt: skip
         self.records: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
 
     def add(
-        self,
-        where: str,
-        kind: int,
-        operation: int,
-        start: int,
-        end: int,
-        id: int,
-        ancestor: int = 0,
+        self, where: str, kind: int, operation: int, start: int, end: int, id: int, ancestor: int = 0,
         **more: Any,
-    ) -> None:
+    ) -> None:  # fmt: skip
         times = {"start_timestamp": start, "end_timestamp": end, "thread_id": THREAD}
         ids = {"correlation_id": {"internal": id, "external": 0, "ancestor": ancestor}}
         self.records[where].append({"size": 64, "kind": kind, "operation": operation, **times, **ids, **more})
@@ -99,16 +80,9 @@ class JsonRun:
         self.add("kernel_dispatch", DISPATCH, 2, start, end, id, dispatch_info=info, **more)
 
     def copy(
-        self,
-        operation: int,
-        source: int,
-        destination: int,
-        size: int,
-        start: int,
-        end: int,
-        id: int,
+        self, operation: int, source: int, destination: int, size: int, start: int, end: int, id: int,
         **more: Any,
-    ) -> None:
+    ) -> None:  # fmt: skip
         ends = {"src_agent_id": {"handle": source}, "dst_agent_id": {"handle": destination}, "bytes": size}
         self.add("memory_copy", COPY, operation, start, end, id, **ends, stream_id={"handle": STREAM}, **more)
 
@@ -143,14 +117,8 @@ def small_json(process: int = PROCESS) -> JsonRun:
 
 Row = list[object]
 CALLS = [
-    "Domain",
-    "Function",
-    "Process_Id",
-    "Thread_Id",
-    "Correlation_Id",
-    "Start_Timestamp",
-    "End_Timestamp",
-]
+    "Domain", "Function", "Process_Id", "Thread_Id", "Correlation_Id", "Start_Timestamp", "End_Timestamp",
+]  # fmt: skip
 SIDES = [f"{what}_Size_{side}" for what in ("Workgroup", "Grid") for side in "XYZ"]
 #: Files by kind: their columns, of ROCm 7, and the run of `small_process`.
 CSV: dict[str, tuple[list[str], list[Row]]] = {

@@ -34,10 +34,7 @@ def gaps(*times: tuple[int, int], thread: int = 1) -> pl.DataFrame:
     ("rows", "expected"),
     [
         # Most of the time, two levels down.
-        (
-            [(0, 100, "range", "step"), (5, 80, "operator", "adam"), (10, 20, "operator", "mul")],
-            ("adam", 0.75),
-        ),
+        ([(0, 100, "range", "step"), (5, 80, "operator", "adam"), (10, 20, "operator", "mul")], ("adam", 0.75)),
         # No operator covers most of the range: the range it is.
         ([(0, 80, "range", "load"), (0, 30, "operator", "a"), (30, 60, "operator", "b")], ("load", 0.8)),
         # A range of everything explains nothing: the largest inside does.
@@ -52,7 +49,7 @@ def gaps(*times: tuple[int, int], thread: int = 1) -> pl.DataFrame:
             ("train.py:3 step", 0.9),
         ),
     ],
-)
+)  # fmt: skip
 def test_the_innermost_name_that_covers_most(rows: list[Span], expected: tuple[str, float]) -> None:
     activity = deepest(spans(*rows), gaps((0, 100)))
     assert activity is not None and (activity.name, activity.share) == (
@@ -99,11 +96,8 @@ def test_nsys_tells_of_system_calls_and_samples(tmp_path: Path) -> None:
     file = export.write(tmp_path / "export.sqlite")
     assert read(file).activity.is_empty()
     activity = read(file, activity=True).activity.sort("start_ns")
-    assert activity.select("kind", "name").rows() == [
-        ("os-call", "poll"),
-        ("sample", "prepare(int) (app)"),
-        ("sample", None),
-    ]
+    expected = [("os-call", "poll"), ("sample", "prepare(int) (app)"), ("sample", None)]
+    assert activity.select("kind", "name").rows() == expected
     assert (activity["end_ns"] - activity["start_ns"]).to_list() == [800, None, None]
 
 

@@ -18,13 +18,7 @@ from busfare.timeline import timeline
 from busfare.timeline.changes import Setting, apply_all, changes_of
 from busfare.timeline.changes.fewer_copies import repeated_copies, returned_copies
 from busfare.trace import Trace, read
-from busfare.trace.attach import (
-    METRICS,
-    _bare,
-    counted_kernels,
-    printed_counters,
-    with_fingerprints_of,
-)
+from busfare.trace.attach import METRICS, _bare, counted_kernels, printed_counters, with_fingerprints_of
 from busfare.trace.tables import COUNTERS
 from busfare.trace.words import function_name
 from tests.conftest import Ask
@@ -121,9 +115,7 @@ def recording(tmp_path: Path) -> Path:
     names = ["void scale<float>(float*, int)", "void scale<double>(double*, int)", ADD]
     for number, name in enumerate([names[0], *names]):
         export.kernel(name, 1_000_000 * number, 1_000_000 * number + 900_000, number + 1, **launch)
-        export.call(
-            "cudaLaunchKernel_v7000", 1_000_000 * number - 5000, 1_000_000 * number - 1000, number + 1
-        )
+        export.call("cudaLaunchKernel", 1_000_000 * number - 5000, 1_000_000 * number - 1000, number + 1)
     return export.write(tmp_path / "run.sqlite")
 
 
@@ -163,9 +155,7 @@ def test_further_metrics_may_stand_between_them_in_any_order(counters: Path) -> 
     "name",
     ["void scale<float>(T1 *, int)", "scale<float>", "void scale<float>(float*,int)", "ns::scale<(float)1>(T1)", "scale"],
 )  # fmt: skip
-def test_a_kernel_is_matched_without_parameters_and_return_type(
-    name: str, counters: Path, tmp_path: Path
-) -> None:
+def test_a_kernel_matches_without_parameters_and_return(name: str, counters: Path, tmp_path: Path) -> None:
     export = NsysExport()
     launch = dict(zip(LAUNCH, (1056, 1, 1, 256, 1, 1, 16, 0, 0), strict=True))
     export.kernel("void scale<float>(float*, int)", 0, 900, 1, **launch)
@@ -173,9 +163,7 @@ def test_a_kernel_is_matched_without_parameters_and_return_type(
     assert matched == {"void scale<float>(float*, int)": (8, 4, 16)}
 
 
-def test_template_arguments_tell_kernels_apart_where_they_are_printed(
-    counters: Path, recording: Path
-) -> None:
+def test_printed_template_arguments_tell_kernels_apart(counters: Path, recording: Path) -> None:
     text = printed((SCALE, 100, 50, 300), ("void scale<double>(T1 *, int)", 200, 100, 600), ("add", 7, 7, 7))
     assert counted(counters, recording, text) == {
         "void scale<float>(float*, int)": (100, 50, 300),
@@ -219,17 +207,11 @@ def test_every_kernel_without_counted_bytes_has_a_reason(counters: Path, recordi
 
     scale, double, add = "scale<float>", "scale<double>", "(anonymousnamespace)::add"
     differ = [(ADD, 1000, 0, 2000), (ADD, 1300, 0, 2000)]
-    assert reasons((SCALE, "n/a", 4, 16), *differ) == {
-        scale: "no-number",
-        double: "no-row",
-        add: "rows-differ",
-    }
+    expected = {scale: "no-number", double: "no-row", add: "rows-differ"}
+    assert reasons((SCALE, "n/a", 4, 16), *differ) == expected
     assert reasons(*differ) == {scale: "no-row", double: "no-row", add: "rows-differ"}
-    assert reasons(("scale", 1, 2, 3), ("add", "nan", 1, 1), ("add", 7, 7, 7)) == {
-        scale: "shared-name",
-        double: "shared-name",
-        add: None,
-    }
+    expected = {scale: "shared-name", double: "shared-name", add: None}
+    assert reasons(("scale", 1, 2, 3), ("add", "nan", 1, 1), ("add", 7, 7, 7)) == expected
 
 
 @pytest.mark.parametrize(
@@ -237,16 +219,10 @@ def test_every_kernel_without_counted_bytes_has_a_reason(counters: Path, recordi
     [
         (None, "cannot be read .*check the path"),
         ("", "not a kernel table of Nsight Compute; create one with: ncu --csv --page raw"),
-        (
-            printed((SCALE, 1, 2), metrics=tuple(METRICS)[:2]),
-            "lacks lts__t_bytes.sum; create one with: ncu --csv",
-        ),
+        (printed((SCALE, 1, 2), metrics=tuple(METRICS)[:2]), "lacks lts__t_bytes.sum; create one with: ncu --csv"),
         (printed((SCALE, 1, 2, 3), unit="Mbyte"), "in Mbyte, not in byte; add --print-units base"),
         (printed(), "has no kernel"),
-        (
-            printed((SCALE, 1, 2, 3), grid=7),
-            "none of its kernels matches .*run.sqlite in name, grid and block",
-        ),
+        (printed((SCALE, 1, 2, 3), grid=7), "none of its kernels matches .*run.sqlite in name, grid and block"),
         (printed(("another", 1, 2, 3)), "none of its kernels matches"),
         (printed((SCALE, 1, 2, 3), unit=""), "its metrics are in no unit, not in byte"),
         (printed((SCALE, 1, 2, 3)).replace(printed().splitlines()[1] + "\n", ""), "no row of units"),
@@ -268,7 +244,7 @@ def test_every_kernel_without_counted_bytes_has_a_reason(counters: Path, recordi
         (printed((SCALE, 1, 2, 3000), (SCALE, 1, 2, 3000))[:-9], "line 4 is cut in the middle of a row"),
         (printed(("", 1, 2, 3)), "none of its kernels matches"),
     ],
-)
+)  # fmt: skip
 def test_errors_name_what_to_do(text: str | None, says: str, counters: Path, recording: Path) -> None:
     if text is not None:
         counters.write_text(text)
@@ -282,9 +258,7 @@ def test_no_name_is_too_odd(text: str) -> None:
     assert "::" not in _bare(function_name(text))
 
 
-def test_project_and_compare_say_how_many_kernels_were_counted(
-    ask: Ask, counters: Path, recording: Path
-) -> None:
+def test_project_and_compare_say_how_many_were_counted(ask: Ask, counters: Path, recording: Path) -> None:
     counters.write_text(printed((SCALE, 0, 0, 4096), ("add", 1 << 31, 1 << 20, 1 << 31)))
     option = ("--from", "h100-sxm", "--to", "h200-sxm")
     plain = ask("project", recording, *option)["kernels"]

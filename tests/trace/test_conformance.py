@@ -50,9 +50,7 @@ def listed() -> list[Listed]:
 ROWS = listed()
 SQLITE = (".sqlite", ".nvvp", ".rpd")
 #: Where the calls tell other directions than the names of copies, by which the table counts.
-BY_CALLS = {
-    "kineto/tracelens-vllm/graph_execution.json.gz": {"d2d": (1, 148), "h2d": (9, 264114)},
-}
+BY_CALLS = {"kineto/tracelens-vllm/graph_execution.json.gz": {"d2d": (1, 148), "h2d": (9, 264114)}}
 #: What a reader is to be told of each file; of those not named here, nothing.
 OMISSIONS: dict[str, set[str]] = {
     "amd/raptor.rpd": {"opaque-graphs", "unknown-memory", "tracer-calls"},

@@ -36,11 +36,14 @@ def same(left: Trace, right: Trace) -> None:
     assert left.host == right.host
 
 
+def exported(folder: Path, suffix: str = ".parquet") -> Path:
+    """A small export as a directory of tables."""
+    return export_directory(small_export().write(folder / "export.sqlite"), folder / "tables", suffix)
+
+
 @pytest.mark.parametrize("suffix", SUFFIXES)
 @pytest.mark.parametrize("generation", VERSIONS)
-def test_a_directory_gives_the_trace_of_the_sqlite_export(
-    generation: str, suffix: str, tmp_path: Path
-) -> None:
+def test_a_directory_gives_the_trace_of_its_export(generation: str, suffix: str, tmp_path: Path) -> None:
     export = small_export(generation)
     export.call("cudaEventRecord_v3020", 700, 705, 6)
     export.record(4, 13, 6)
@@ -60,7 +63,7 @@ def test_a_directory_gives_the_trace_of_the_sqlite_export(
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_a_missing_file_is_a_missing_table(suffix: str, tmp_path: Path) -> None:
-    folder = export_directory(small_export().write(tmp_path / "export.sqlite"), tmp_path / "tables", suffix)
+    folder = exported(tmp_path, suffix)
     (folder / f"{KERNEL}{suffix}").unlink()
     assert sorted(read(folder).operations["kind"].to_list()) == ["copy", "copy", "set"]
 
@@ -70,7 +73,7 @@ def test_a_missing_file_is_a_missing_table(suffix: str, tmp_path: Path) -> None:
     "content", [b"", b"PAR1", b"ARROW1\0\0", b"PAR1" + bytes(100) + b"PAR1", b"\xff" * 64]
 )
 def test_a_damaged_file_is_named(suffix: str, content: bytes, tmp_path: Path) -> None:
-    folder = export_directory(small_export().write(tmp_path / "export.sqlite"), tmp_path / "tables", suffix)
+    folder = exported(tmp_path, suffix)
     (folder / f"{MEMCPY}{suffix}").write_bytes(content)
     with pytest.raises(InputError, match=MEMCPY) as refused:
         read(folder)
@@ -80,9 +83,7 @@ def test_a_damaged_file_is_named(suffix: str, content: bytes, tmp_path: Path) ->
 def test_a_panic_of_polars_is_a_single_line_and_nothing_is_printed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    folder = export_directory(
-        small_export().write(tmp_path / "export.sqlite"), tmp_path / "tables", ".parquet"
-    )
+    folder = exported(tmp_path)
 
     def panics(*_: object, **__: object) -> None:
         os.write(2, b"thread panicked\n")
@@ -98,9 +99,7 @@ def test_a_panic_of_polars_is_a_single_line_and_nothing_is_printed(
 def test_what_libraries_print_while_a_table_is_read_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    folder = export_directory(
-        small_export().write(tmp_path / "export.sqlite"), tmp_path / "tables", ".parquet"
-    )
+    folder = exported(tmp_path)
     schema_of = pl.read_parquet_schema
 
     def talks(file: Path) -> object:
@@ -113,9 +112,7 @@ def test_what_libraries_print_while_a_table_is_read_is_kept(
 
 
 def test_files_and_folders_that_are_no_tables_are_ignored(tmp_path: Path) -> None:
-    folder = export_directory(
-        small_export().write(tmp_path / "export.sqlite"), tmp_path / "tables", ".parquet"
-    )
+    folder = exported(tmp_path)
     (folder / "notes.txt").write_text("mine")
     (folder / "NVTX_EVENTS.parquet").unlink()
     (folder / "NVTX_EVENTS.parquet").mkdir()
@@ -184,14 +181,8 @@ MADE: dict[str, tuple[Callable[[], Any], Callable[[Path, Any], Path], int]] = {
 OPERATIONS = {KERNEL: 1, MEMCPY: 2, "CUPTI_ACTIVITY_KIND_MEMSET": 1, PREFIX + "CONCURRENT_KERNEL": 1}
 OPERATIONS |= {"rocpd_memory_copy": 2, "rocpd_kernel_dispatch": 1}
 DETECTED_BY = {
-    "StringIds",
-    "StringTable",
-    "Version",
-    "rocpd_op",
-    "rocpd_api",
-    "rocpd_string",
-    "rocpd_kernel_dispatch",
-}
+    "StringIds", "StringTable", "Version", "rocpd_op", "rocpd_api", "rocpd_string", "rocpd_kernel_dispatch",
+}  # fmt: skip
 NOT_DETECTED_BY = {("rocpd-3", "rocpd_string"), ("rocpd-4", "rocpd_string")}
 
 

@@ -9,13 +9,9 @@ from busfare.trace._kineto_events import MISSING, EventScanner
 from tests.trace.build_kineto import copy, document, kernel, small_events
 
 TEXT = document(
-    [
-        *small_events(),
-        kernel(r"esc\"aped \\ \u00e9", 70, 1, 6),
-        copy("Memcpy HtoD (Pinned -> Device)", 1, 80, 2, 7),
-    ],
+    [*small_events(), kernel(r"esc\"aped \\ \u00e9", 70, 1, 6), copy("Memcpy HtoD (Pinned -> Device)", 1, 80, 2, 7)],
     {"deviceProperties": [{"id": 0, "name": 'a "quoted" name'}]},
-).encode()
+).encode()  # fmt: skip
 
 
 def scanned(*pieces: bytes) -> EventScanner:

@@ -74,9 +74,7 @@ def test_operations_of_merged_ranks_are_tied_by_numbers_that_a_single_process_us
 
 
 @pytest.mark.parametrize("text", ["[TP{rank:02}] {number}", "[TP{rank:02} {number}]"])
-def test_operations_of_merged_ranks_are_tied_by_the_text_around_the_process(
-    text: str, tmp_path: Path
-) -> None:
+def test_operations_of_merged_ranks_are_tied_by_text_around_the_process(text: str, tmp_path: Path) -> None:
     ranks = []
     for rank, process in enumerate((100, 200)):
         gpu, host = (text.format(rank=rank, number=number) for number in (rank, process))
@@ -133,14 +131,8 @@ def test_advice_explains_copies_that_ran_as_kernels(tmp_path: Path) -> None:
 
 def test_a_trace_of_the_older_profiler_is_refused_as_such(tmp_path: Path) -> None:
     operator = {
-        "name": "aten::add",
-        "ph": "X",
-        "ts": 1.5,
-        "dur": 2,
-        "tid": 1,
-        "pid": "CPU functions",
-        "args": {},
-    }
+        "name": "aten::add", "ph": "X", "ts": 1.5, "dur": 2, "tid": 1, "pid": "CPU functions", "args": {},
+    }  # fmt: skip
     with pytest.raises(InputError, match="PyTorch's older profiler"):
         read(write_kineto(tmp_path / "trace.json", [operator]))
 
@@ -178,19 +170,15 @@ def test_what_copies_is_no_kernel(
 ) -> None:
     trace = launched(tmp_path, "hipMemcpyWithStream", name)
     wanted = ["kind", "direction", "source_memory", "destination_memory", "name"]
-    assert trace.operations.select(wanted).rows() == [
-        ("copy", direction, source, destination, None),
-        ("kernel", None, None, None, "gemm(float*)"),
-    ]
+    expected = [("copy", direction, source, destination, None), ("kernel", None, None, None, "gemm(float*)")]
+    assert trace.operations.select(wanted).rows() == expected
     assert omitted(trace).get("unknown-memory", 0) == (direction != "d2d")
     assert omitted(trace)["unknown-sizes"] == 1
 
 
 def test_what_fills_is_a_set(tmp_path: Path) -> None:
-    assert launched(tmp_path, "hipMemsetAsync", "FillBuffer").operations["kind"].to_list() == [
-        "set",
-        "kernel",
-    ]
+    expected = ["set", "kernel"]
+    assert launched(tmp_path, "hipMemsetAsync", "FillBuffer").operations["kind"].to_list() == expected
 
 
 def test_a_kernel_of_cudas_may_be_called_so(tmp_path: Path) -> None:
@@ -207,9 +195,7 @@ def test_a_kernel_of_cudas_may_be_called_so(tmp_path: Path) -> None:
         ("hipHccModuleLaunchKernel", 2),
     ],
 )
-def test_grids_that_a_launch_takes_in_work_items_are_counted_in_groups(
-    launch: str, grid: int, tmp_path: Path
-) -> None:
+def test_grids_of_work_items_are_counted_in_groups(launch: str, grid: int, tmp_path: Path) -> None:
     shape = {"grid": [512, 3, 1], "block": [256, 1, 1]}
     events = [call(launch, 0, 5, 1), kernel("gemm", 10, 20, 1, **shape), kernel("copied", 40, 20, 2, **shape)]
     trace = read(write_kineto(tmp_path / "trace.json", events), launches=True)

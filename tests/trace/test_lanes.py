@@ -47,11 +47,9 @@ def test_sums_of_lanes_are_those_of_rows(rows: list[dict[str, object]]) -> None:
     lanes = Lanes.of(frame)
     rated = pl.col("bytes").is_not_null() & (pl.col("end_ns") > pl.col("start_ns"))
     expected = frame.group_by(LANE_KEYS).agg(
-        count=pl.len(),
-        ns=(pl.col("end_ns") - pl.col("start_ns")).sum(),
-        bytes=pl.col("bytes").sum(),
+        count=pl.len(), ns=(pl.col("end_ns") - pl.col("start_ns")).sum(), bytes=pl.col("bytes").sum(),
         rated_bytes=pl.col("bytes").filter(rated).sum(),
-    )
+    )  # fmt: skip
     columns = [*LANE_KEYS, "count", "ns", "bytes", "rated_bytes"]
     sums = lanes.groups.with_columns(ns=(pl.col("seconds") * 1e9).round().cast(pl.Int64))
     assert sorted(sums.select(columns).rows(), key=repr) == sorted(expected.select(columns).rows(), key=repr)
@@ -202,9 +200,7 @@ def test_minus_is_what_only_the_first_covers(a: list[tuple[int, int]], b: list[t
 
 
 @given(intervals, intervals)
-def test_covered_within_counts_inside_every_interval(
-    a: list[tuple[int, int]], b: list[tuple[int, int]]
-) -> None:
+def test_covered_within_counts_inside_intervals(a: list[tuple[int, int]], b: list[tuple[int, int]]) -> None:
     if not b:
         return
     starts, ends = (np.array([p[i] for p in b], np.int64) for i in (0, 1))

@@ -16,7 +16,6 @@ import pytest
 
 from busfare.trace import Trace, read
 from busfare.trace.launches import ALLOCATIONS, with_allocated
-from busfare.trace.sites import innermost
 from busfare.trace.tables import LAUNCH_SHAPE, LAUNCHES, OPERATIONS, REACH, conform
 from tests.published import published
 from tests.trace.build_directory import export_directory
@@ -80,9 +79,7 @@ FORMATS: list[Callable[[Path, dict[str, Any]], Path]] = [nsys, directory, nvprof
 
 
 @pytest.mark.parametrize("write", FORMATS)
-def test_grid_block_registers_and_shared_memory(
-    write: Callable[[Path, dict[str, Any]], Path], tmp_path: Path
-) -> None:
+def test_grid_block_registers_memory(write: Callable[[Path, dict[str, Any]], Path], tmp_path: Path) -> None:
     trace = read(write(tmp_path / "trace", CUDA), launches=True)
     assert dict(trace.launches.schema) == dict(LAUNCHES)
     assert of_kernels(trace) == [(*SHAPE, None, None, None, None)]
@@ -178,66 +175,38 @@ MM = {
 OF_MM = ("aten::mm", "[[64,128],[128,32]]", '["float","c10::BFloat16"]', '["",""]')
 
 
+#: A product, and kernels of an external id or of none.
+PRODUCT = operator("aten::mm", 1, 9, 7, **MM)
+ALONE = kernel("k", 20, 5, 1)
+OF_7, OF_8 = (kernel("k", 20, 5, 1, **{"External id": id}) for id in (7, 8))
+
+
 @pytest.mark.parametrize(
     ("events", "expected"),
     [
         # The operator of the id.
-        ([operator("aten::mm", 0, 9, 7, **MM), kernel("k", 20, 5, 1, **{"External id": 7})], OF_MM),
-        ([operator("aten::mm", 0, 9, 7, **MM), kernel("k", 20, 5, 1, **{"external id": 7})], OF_MM),
+        ([PRODUCT, OF_7], OF_MM),
+        ([PRODUCT, kernel("k", 20, 5, 1, **{"external id": 7})], OF_MM),
         # Until 2023 the id is the correlation: the innermost one around the call.
         (
             [
-                operator("aten::add", 30, 9, 1),
-                operator("aten::linear", 0, 20, 6),
-                operator("aten::mm", 1, 9, 7, **MM),
-                call("cudaLaunchKernel", 5, 1, 1),
-                operator("aten::t", 12, 3, 8),
+                operator("aten::add", 30, 9, 1), operator("aten::linear", 0, 20, 6), PRODUCT,
+                call("cudaLaunchKernel", 5, 1, 1), operator("aten::t", 12, 3, 8),
                 kernel("k", 20, 5, 1, **{"External id": 1}),
             ],
             OF_MM,
         ),
         # Another library's that has no shapes gives way to one around it that has.
-        (
-            [
-                operator("aten::mm", 1, 9, 7, **MM),
-                operator("mine::mm", 2, 3, 8),
-                kernel("k", 20, 5, 1, **{"External id": 8}),
-            ],
-            OF_MM,
-        ),
-        (
-            [operator("mine::mm", 2, 3, 8), kernel("k", 20, 5, 1, **{"External id": 8})],
-            ("mine::mm", None, None, None),
-        ),
-        (
-            [
-                operator("aten::linear", 1, 9, 7, **MM),
-                operator("aten::mm", 2, 3, 8),
-                kernel("k", 20, 5, 1, **{"External id": 8}),
-            ],
-            ("aten::mm", None, None, None),
-        ),
+        ([PRODUCT, operator("mine::mm", 2, 3, 8), OF_8], OF_MM),
+        ([operator("mine::mm", 2, 3, 8), OF_8], ("mine::mm", None, None, None)),
+        ([operator("aten::linear", 1, 9, 7, **MM), operator("aten::mm", 2, 3, 8), OF_8], ("aten::mm", None, None, None)),
         # Nothing known of who launched it.
-        ([operator("aten::mm", 1, 9, 7, **MM), kernel("k", 20, 5, 1)], NOTHING[8:]),
-        (
-            [
-                operator("aten::mm", 1, 9, 7, **MM),
-                call("cudaLaunchKernel", 5, 1, 1, tid=9),
-                kernel("k", 20, 5, 1),
-            ],
-            NOTHING[8:],
-        ),
+        ([PRODUCT, ALONE], NOTHING[8:]),
+        ([PRODUCT, call("cudaLaunchKernel", 5, 1, 1, tid=9), ALONE], NOTHING[8:]),
         # A graph's launch is not the operator that was captured.
-        (
-            [
-                operator("aten::mm", 1, 9, 7, **MM),
-                call("cudaGraphLaunch", 5, 1, 1),
-                kernel("k", 20, 5, 1, **{"External id": 7}),
-            ],
-            NOTHING[8:],
-        ),
+        ([PRODUCT, call("cudaGraphLaunch", 5, 1, 1), OF_7], NOTHING[8:]),
     ],
-)
+)  # fmt: skip
 def test_the_operator_that_launched_a_kernel(
     events: list[dict[str, Any]], expected: tuple[str | None, ...], tmp_path: Path
 ) -> None:
@@ -294,27 +263,6 @@ def test_ranges_of_emit_nvtx_name_the_operator(tmp_path: Path) -> None:
         (None, None),
         (None, None),
     ]
-
-
-def test_the_innermost_span_is_that_of_a_search() -> None:
-    spans = [(0, 100), (0, 40), (5, 20), (20, 30), (30, 30), (50, 60), (60, 70), (60, 65), (65, 70)]
-    frame = pl.DataFrame(
-        [(1, thread, start + thread, end + thread) for thread in (1, 2) for start, end in spans],
-        schema=["process", "thread", "start_ns", "end_ns"],
-        orient="row",
-    ).sample(fraction=1.0, shuffle=True, seed=5)
-    points = pl.DataFrame({"process": [1] * 120, "thread": [1, 2, 3] * 40, "start_ns": range(120)})
-    expected = []
-    for _, thread, at in points.rows():
-        around = [
-            (end - start, row)
-            for row, (_, of_thread, start, end) in enumerate(frame.rows())
-            if of_thread == thread and start <= at < end
-        ]
-        expected.append(min(around)[1] if around else None)
-    assert innermost(frame, points).to_list() == expected
-    assert len(set(expected)) > 10
-    assert innermost(frame.clear(), points).to_list() == [None] * 120
 
 
 SQL = "SELECT {}, staticSharedMemory + dynamicSharedMemory, count(*) FROM {} GROUP BY 1, 2, 3, 4, 5, 6, 7, 8"

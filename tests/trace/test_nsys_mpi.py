@@ -187,10 +187,8 @@ def test_values_that_cannot_be(tmp_path: Path) -> None:
     export.mpi("MPI_Send", 3070, 3075, commHandle=WORLD, tag=1 << 40, remoteRank=1 << 40, size=8)
     export.communicator("one", "two", None)
     trace = read(export.write(tmp_path / "rank.sqlite"))
-    assert [row[:3] for row in rows(trace)] == [
-        *[("broadcast", "MPI_COMM_WORLD", None)] * 3,
-        ("send", "MPI_COMM_WORLD", 8),
-    ]
+    expected = [*[("broadcast", "MPI_COMM_WORLD", None)] * 3, ("send", "MPI_COMM_WORLD", 8)]
+    assert [row[:3] for row in rows(trace)] == expected
     assert rows(trace)[-1][3:5] == (None, None)
     assert omitted(trace)["open-ranges"] == 1
     assert trace.host["rank"] == "1"
@@ -206,11 +204,8 @@ def test_messages_to_nobody_and_from_anybody(tmp_path: Path) -> None:
     export.mpi("MPI_Bcast", 3080, 3090, commHandle=WORLD, size=8)
     trace = read(export.write(tmp_path / "rank.sqlite"))
     # Which of two receives has the first message of rank 0 is not known: they have no number.
-    assert [(row[0], row[3], row[5]) for row in rows(trace)] == [
-        ("receive", None, None),
-        ("receive", 0, None),
-        ("broadcast", None, 0),
-    ]
+    expected = [("receive", None, None), ("receive", 0, None), ("broadcast", None, 0)]
+    assert [(row[0], row[3], row[5]) for row in rows(trace)] == expected
     assert len(ranges(trace)) == 6
 
 
@@ -236,12 +231,9 @@ def test_threads_of_a_rank_and_ranks_of_a_file(tmp_path: Path) -> None:
     export.rank(0, thread=6)
     export.rank(1, process=72)
     export.mpi("MPI_Init_thread", 1000, 2000, process=72)
-    export.mpi(
-        "MPI_Isend", 3000, 3010, thread=6, commHandle=WORLD, tag=1, remoteRank=1, size=8, requestHandle=5
-    )
-    export.mpi(
-        "MPI_Irecv", 3000, 3010, process=72, commHandle=WORLD, tag=1, remoteRank=0, size=8, requestHandle=5
-    )
+    message: dict[str, Value] = {"commHandle": WORLD, "tag": 1, "size": 8, "requestHandle": 5}
+    export.mpi("MPI_Isend", 3000, 3010, thread=6, **message, remoteRank=1)
+    export.mpi("MPI_Irecv", 3000, 3010, process=72, **message, remoteRank=0)
     export.mpi("MPI_Wait", 3020, 3100, process=72, requestHandle=5)
     export.mpi("MPI_Wait", 3200, 3300, requestHandle=5)
     trace = read(export.write(tmp_path / "job.sqlite"))
@@ -249,11 +241,8 @@ def test_threads_of_a_rank_and_ranks_of_a_file(tmp_path: Path) -> None:
     collectives = trace.collectives.select(
         "process", pl.col("collective_kind").cast(pl.String), "peer", "place", "ended"
     )
-    assert sorted(collectives.rows()) == [
-        (71, "send", 1, 0, False),
-        (71, "send", 1, 0, True),
-        (72, "receive", 0, 1, False),
-    ]
+    expected = [(71, "send", 1, 0, False), (71, "send", 1, 0, True), (72, "receive", 0, 1, False)]
+    assert sorted(collectives.rows()) == expected
 
 
 def test_files_and_local_reductions_are_ranges_alone(tmp_path: Path) -> None:

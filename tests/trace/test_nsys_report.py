@@ -98,9 +98,7 @@ def test_exports_that_nobody_reads_go(nsys: Nsys, report: Path, tmp_path: Path) 
     assert not kept.exists()
 
 
-def test_without_nsys_the_error_names_the_line_to_run(
-    report: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_nsys_is_named(report: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(nsys_reader, "PLACES", ())
@@ -110,9 +108,7 @@ def test_without_nsys_the_error_names_the_line_to_run(
     assert "an Nsight Systems report of version 2025.6.1, and this machine has no `nsys`" in refused(report)
 
 
-def test_a_report_that_nsys_cannot_read_is_refused_with_its_reason(
-    nsys: Nsys, report: Path, tmp_path: Path
-) -> None:
+def test_a_report_that_nsys_cannot_read_is_refused_and_why(nsys: Nsys, report: Path, tmp_path: Path) -> None:
     report.write_bytes(LATER)
     message = refused(report)
     assert "of version 2025.6.1: NVIDIA Nsight Systems version 2022.4.2.1-df9881f cannot export it" in message

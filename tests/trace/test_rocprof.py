@@ -179,9 +179,7 @@ def test_a_kernel_that_the_profiler_repeats_counts_once(tmp_path: Path) -> None:
     process = small_process()
     process.columns["rocpd_kernel_dispatch"].append("replay_pass")
     first = process.rows["rocpd_kernel_dispatch"][0] | {"dispatch_id": 1, "replay_pass": 0}
-    again = [
-        first | {"id": 2 + n, "start": 1600 + n, "end": 1700 + n, "replay_pass": 1 + n} for n in range(2)
-    ]
+    again = [first | {"id": 2 + n, "start": 1600 + n, "end": 1700 + n, "replay_pass": n + 1} for n in (0, 1)]
     replayed = first | {"id": 5, "start": 1800, "end": 1900, "dispatch_id": 2, "replay_pass": None}
     process.rows["rocpd_kernel_dispatch"] = [first, *again, replayed]
     trace = written(tmp_path, process)
@@ -233,21 +231,11 @@ class Run:
         tables = ProcessTables("_0001")
         tables.columns["rocpd_memory_allocate"] = [
             *[
-                "id",
-                "guid",
-                "nid",
-                "pid",
-                "tid",
-                "agent_id",
-                "type",
-                "level",
-                "start",
-                "end",
-                "address",
+                "id", "guid", "nid", "pid", "tid", "agent_id", "type", "level", "start", "end", "address",
                 "size",
             ],
             *["queue_id", "stream_id", "event_id"],
-        ]
+        ]  # fmt: skip
         for name, start, end, id in self.calls:
             tables.call(name, start, end, id)
         for number, (address, on_gpu, size, at) in enumerate(self.memory):

@@ -105,10 +105,8 @@ def test_several_processes_in_a_directory(tmp_path: Path) -> None:
         read(folder)
     assert read(folder / "4141_hip_api_trace.csv").operations.height == 3
     assert not is_trace_directory(folder)  # a job: of each process the file of kernels is the trace
-    assert {file.name for file in folder.iterdir() if may_be_trace(file)} == {
-        "3131_kernel_trace.csv",
-        "4141_kernel_trace.csv",
-    }
+    expected = {"3131_kernel_trace.csv", "4141_kernel_trace.csv"}
+    assert {file.name for file in folder.iterdir() if may_be_trace(file)} == expected
     files = small_csv()
     of_rocpd(files)
     files["kernel_trace"][1].append(["0000-2", *files["kernel_trace"][1][0][1:]])
@@ -137,9 +135,7 @@ V1_COUNTERS = b"Index,KernelName,gpu-id,queue-id,GPUBusy\n0,k,4,0,100\n"
         ("table.csv", b"start,end\n1,2\n", "not a trace that busfare knows"),
     ],
 )
-def test_csv_without_times_is_refused_with_what_to_give(
-    name: str, content: bytes, message: str, tmp_path: Path
-) -> None:
+def test_csv_without_times_is_refused(name: str, content: bytes, message: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(InputError, match=message):
         read(tmp_path / name)
@@ -156,10 +152,8 @@ def test_kernels_of_rocprof(tmp_path: Path) -> None:
     (tmp_path / "results.csv.gz").write_bytes(gzipped(V1))
     trace = read(tmp_path / "results.csv.gz")
     wanted = ["kind", "name", "start_ns", "end_ns", "stream", "process"]
-    assert trace.operations.select(wanted).rows() == [
-        ("kernel", "axpy(float*)", 0, 100, 0, 77),
-        ("kernel", "fill", 110, 130, 1, 77),
-    ]
+    expected = [("kernel", "axpy(float*)", 0, 100, 0, 77), ("kernel", "fill", 110, 130, 1, 77)]
+    assert trace.operations.select(wanted).rows() == expected
     assert "no-calls" in omitted(trace)
 
 

@@ -79,10 +79,8 @@ def test_copies_and_kernels_of_rpd_by_cupti(tmp_path: Path) -> None:
     file.operation("Memcpy", 10, 20, launch)
     file.operation("ConcurrentKernel", 30, 40, file.call("cudaLaunchKernel", 21, 25), "axpy")
     trace = of_rpd(file, tmp_path)
-    assert trace.operations.select("kind", "direction", "bytes").rows() == [
-        ("copy", "d2h", 64),
-        ("kernel", None, None),
-    ]
+    expected = [("copy", "d2h", 64), ("kernel", None, None)]
+    assert trace.operations.select("kind", "direction", "bytes").rows() == expected
     assert set(omitted(trace)) == {"unknown-memory"}
 
 
@@ -126,11 +124,8 @@ def test_operations_of_a_graph_launch_are_opaque(tmp_path: Path) -> None:
     file.operation("Task", 1570, 1580, launch)
     trace = of_rpd(file, tmp_path)
     graphs = trace.operations.filter(kind="graph")
-    assert graphs.select("start_ns", "bytes", "direction").rows() == [
-        (530, None, None),
-        (550, None, None),
-        (570, None, None),
-    ]
+    expected = [(530, None, None), (550, None, None), (570, None, None)]
+    assert graphs.select("start_ns", "bytes", "direction").rows() == expected
     assert graphs["graph_node"].n_unique() == 3
     assert graphs["graph_node"].null_count() == 0
     assert omitted(trace) == {"opaque-graphs": 3}
@@ -149,9 +144,7 @@ def test_a_copy_without_its_record_has_the_direction_of_its_type_and_no_size(tmp
 @pytest.mark.parametrize(
     ("kind", "direction"), [(0, "h2h"), (1, "h2d"), (2, "d2h"), (3, "d2d"), (4, None), (99, None)]
 )
-def test_a_copy_of_unknown_type_has_the_direction_of_its_call(
-    kind: int, direction: str | None, tmp_path: Path
-) -> None:
+def test_unknown_copies_have_a_calls_direction(kind: int, direction: str | None, tmp_path: Path) -> None:
     file = RpdFile()
     launch = file.call("hipMemcpy", 0, 50)
     file.copied(launch, 64, kind)
@@ -181,12 +174,22 @@ def test_a_copy_between_two_devices_is_peer_to_peer(
     assert of_rpd(file, tmp_path).operations.select("direction", "peer_device").row(0) == expected
 
 
-def test_operations_of_an_unknown_type_are_counted(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "call", "name", "noted"),
+    [
+        ("Task", "hipLaunchHostFunc", "", "unknown-operations"),
+        ("KernelExecution", "hipMemcpy", "__amd_rocclr_copyBuffer", "copying-kernels"),
+        ("KernelExecution", None, "orphan", "cut-window"),
+    ],
+)
+def test_odd_operations_are_kept_and_counted(
+    kind: str, call: str | None, name: str, noted: str, tmp_path: Path
+) -> None:
     file = small_rpd()
-    file.operation("Task", 1600, 1700, file.call("hipLaunchHostFunc", 1590, 1595))
+    file.operation(kind, 1600, 1700, file.call(call, 1590, 1595) if call else None, name)
     trace = of_rpd(file, tmp_path)
-    assert trace.operations.select("kind", "name").row(-1) == ("kernel", "Task")
-    assert omitted(trace) == {"unknown-operations": 1}
+    assert trace.operations.select("kind", "name").row(-1) == ("kernel", name or kind)
+    assert (trace.operations.height, omitted(trace)) == (5, {noted: 1})
 
 
 def test_calls_of_the_tracer_are_left_out(tmp_path: Path) -> None:
@@ -196,22 +199,6 @@ def test_calls_of_the_tracer_are_left_out(tmp_path: Path) -> None:
     trace = of_rpd(file, tmp_path)
     assert trace.calls.height == 4
     assert omitted(trace) == {"tracer-calls": 2}
-
-
-def test_kernels_of_the_runtime_that_copy_are_an_omission(tmp_path: Path) -> None:
-    file = small_rpd()
-    file.operation(
-        "KernelExecution", 1600, 1700, file.call("hipMemcpy", 1590, 1595), "__amd_rocclr_copyBuffer"
-    )
-    assert omitted(of_rpd(file, tmp_path)) == {"copying-kernels": 1}
-
-
-def test_an_operation_without_its_call_is_counted(tmp_path: Path) -> None:
-    file = small_rpd()
-    file.operation("KernelExecution", 1600, 1700, None, "orphan")
-    trace = of_rpd(file, tmp_path)
-    assert trace.operations.height == 5
-    assert omitted(trace) == {"cut-window": 1}
 
 
 def test_ids_given_twice_do_not_double_rows(tmp_path: Path) -> None:

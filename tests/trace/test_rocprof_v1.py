@@ -168,9 +168,7 @@ def without_arrows(events: list[dict[str, Any]]) -> None:
 
 
 @pytest.mark.parametrize("change", [renamed, without_arrows])
-def test_arrows_that_do_not_fit_the_calls_link_nothing(
-    change: Callable[[list[dict[str, Any]]], None], tmp_path: Path
-) -> None:
+def test_unfit_arrows_link_nothing(change: Callable[[list[dict[str, Any]]], None], tmp_path: Path) -> None:
     events = v1_events()
     change(events)
     trace = read(write_v1_json(tmp_path / "results.json", events))
@@ -209,14 +207,9 @@ MEASURED = {
 def test_kernels_of_a_program_without_hip(name: str, tmp_path: Path) -> None:
     """OpenMP's, say: rocprof measured them by itself, and names the dispatches as calls of HSA."""
     call = {
-        "BeginNs": 1000,
-        "EndNs": 1000,
-        "pid": 3,
-        "tid": THREAD,
-        "Name": "hsa_dispatch",
-        "args": "",
+        "BeginNs": 1000, "EndNs": 1000, "pid": 3, "tid": THREAD, "Name": "hsa_dispatch", "args": "",
         "Index": 1,
-    }
+    }  # fmt: skip
     copies = ["BeginNs", "EndNs", "Name", "pid", "tid", "Index", "proc-id"]
     tables = {name: [MEASURED], "HSA": [call], "COPY": []}
     database = write_sqlite(
@@ -263,9 +256,7 @@ def test_numbers_beyond_all_bounds_are_unknown(tmp_path: Path) -> None:
     rows["OPS"][0] |= {"BeginNs": 10**30, "dev-id": -(10**30)}
     trace = read(write_v1_json(tmp_path / "results.json", v1_events(rows)))
     assert (trace.operations.height, omitted(trace)["untimed"]) == (2, 1)
-    assert read(
-        write_v1_json(tmp_path / "empty.json", v1_events({t: [] for t in rows}))
-    ).operations.is_empty()
+    assert read(write_v1_json(tmp_path / "none.json", v1_events({t: [] for t in rows}))).operations.is_empty()
 
 
 @pytest.mark.parametrize("cut", [0.4, 0.95])

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from busfare.trace import read, sites
-from busfare.trace.sites import MOST_NAMED, stacks
+from busfare.trace.sites import MOST_NAMED, innermost, stacks
 from tests.trace.build_kineto import call, copy, event, function, kernel, write_kineto
 from tests.trace.build_nsys import NsysExport, small_export
 
@@ -46,8 +46,8 @@ def test_of_native_frames_those_of_cuda_and_its_wrappers_are_passed_over(
     assert next(filter(None, (sites.of_native(*frame) for frame in frames)), None) == site
 
 
-def test_stacks_are_those_of_a_search() -> None:
-    spans = [(0, 100), (0, 40), (0, 20), (20, 30), (30, 30), (50, 60), (60, 70), (60, 65), (65, 70)]
+def test_innermost_spans_and_stacks_are_those_of_a_search() -> None:
+    spans = [(0, 100), (0, 40), (0, 20), (5, 19), (20, 30), (30, 30), (50, 60), (60, 70), (60, 65), (65, 70)]
     frame = pl.DataFrame(
         [(1, thread, start + thread, end + thread) for thread in (1, 2) for start, end in spans],
         schema=["process", "thread", "start_ns", "end_ns"],
@@ -55,19 +55,18 @@ def test_stacks_are_those_of_a_search() -> None:
     ).sample(fraction=1.0, shuffle=True, seed=5)
     points = pl.DataFrame({"process": [1] * 120, "thread": [1, 2, 3] * 40, "start_ns": range(120)})
     named, number = stacks(frame, points, np.arange(frame.height))
-    expected = [
-        tuple(
-            row
-            for _, row in sorted(
-                (start - end, row)
-                for row, (_, of_thread, start, end) in enumerate(frame.rows())
-                if of_thread == thread and start <= at < end
-            )
+    around = [
+        sorted(
+            (start - end, row)
+            for row, (_, of_thread, start, end) in enumerate(frame.rows())
+            if of_thread == thread and start <= at < end
         )
         for _, thread, at in points.rows()
     ]
-    assert [named[n] for n in number] == expected
-    assert {len(stack) for stack in expected} == {0, 1, 2, 3}
+    assert [named[n] for n in number] == [tuple(row for _, row in stack) for stack in around]
+    assert {len(stack) for stack in around} == {0, 1, 2, 3, 4}
+    assert innermost(frame, points).to_list() == [stack[-1][1] if stack else None for stack in around]
+    assert innermost(frame.clear(), points).to_list() == [None] * 120
 
 
 def test_of_deep_stacks_the_innermost_are_named() -> None:
@@ -135,16 +134,12 @@ def test_call_chains_of_nsys_say_where_calls_are(ahead: int, tmp_path: Path) -> 
     """Until 2022 numbers of chains are one ahead of what calls say."""
     export: NsysExport = small_export("2022" if ahead else "2026.2")
     for number, (name, caller) in enumerate([("cudaMemcpy", "load(int)"), ("cudaLaunchKernel", "step()")], 1):
-        export.call(
-            f"{name}_v3020", 1000 * number, 1000 * number + 10, 10 + number, callchainId=number - ahead
-        )
+        export.call(f"{name}_v3020", 100 * number, 100 * number + 9, 10 + number, callchainId=number - ahead)
         app = "/home/me/app"
         export.chain(number, (name, "/cuda/libcudart.so.12"), (caller, app), ("main", app), ("_start", app))
     calls = read(export.write(tmp_path / "export.sqlite")).calls
-    assert dict(calls.filter(pl.col("correlation") > 10).select("correlation", "site").rows()) == {
-        11: "load(int) (app)",
-        12: "step() (app)",
-    }
+    expected = {11: "load(int) (app)", 12: "step() (app)"}
+    assert dict(calls.filter(pl.col("correlation") > 10).select("correlation", "site").rows()) == expected
     assert calls.filter(pl.col("correlation") <= 10)["site"].null_count() == 5
 
 

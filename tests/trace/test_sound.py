@@ -25,36 +25,25 @@ def returning(*results: int | None, name: str = "cudaLaunchKernel") -> pl.DataFr
     """Calls that returned these errors."""
     rows = [
         {
-            "start_ns": 10 * n,
-            "end_ns": 10 * n + 5,
-            "name": name,
-            "correlation": n,
-            "waits_for": "stream",
+            "start_ns": 10 * n, "end_ns": 10 * n + 5, "name": name, "correlation": n, "waits_for": "stream",
             "result": result,
         }
         for n, result in enumerate(results)
-    ]
+    ]  # fmt: skip
     return conform(pl.DataFrame(rows), CALLS, CALLS_RETURNED)
 
 
 def trace_of(
-    operations: list[dict[str, object]],
-    calls: list[dict[str, object]] | None = None,
-    events: list[dict[str, object]] | None = None,
-    markers: list[dict[str, object]] | None = None,
-) -> Trace:
+    operations: list[dict[str, object]], calls: list[dict[str, object]] | None = None,
+    events: list[dict[str, object]] | None = None, markers: list[dict[str, object]] | None = None,
+) -> Trace:  # fmt: skip
     def table(rows: list[dict[str, object]] | None, schema: tables.Schema) -> pl.DataFrame:
         return conform(pl.DataFrame(rows), schema) if rows else tables.empty(schema)
 
     trace = Trace(
-        path=Path("trace"),
-        format="nsys-sqlite",
-        producer="",
-        operations=table(operations, OPERATIONS),
-        calls=table(calls, CALLS),
-        events=table(events, EVENTS),
-        markers=table(markers, MARKERS),
-    )
+        path=Path("trace"), format="nsys-sqlite", producer="", operations=table(operations, OPERATIONS),
+        calls=table(calls, CALLS), events=table(events, EVENTS), markers=table(markers, MARKERS),
+    )  # fmt: skip
     make_sound(trace)
     return trace
 
@@ -72,12 +61,8 @@ def test_times_count_from_the_first_call_or_operation() -> None:
         [{"start_ns": epoch + 40, "end_ns": epoch + 300}],
     )
     frames = (trace.operations, trace.calls, trace.events, trace.markers)
-    assert [frame.select("start_ns", "end_ns").row(0) for frame in frames] == [
-        (50, 150),
-        (0, 10),
-        (20, None),
-        (-10, 250),
-    ]
+    expected = [(50, 150), (0, 10), (20, None), (-10, 250)]
+    assert [frame.select("start_ns", "end_ns").row(0) for frame in frames] == expected
 
 
 def test_markers_alone_count_from_the_first_of_them() -> None:
@@ -147,9 +132,7 @@ def test_rows_come_out_by_start_and_in_the_files_order_where_equal() -> None:
 
 
 def test_markers_that_end_before_they_start_are_left_out() -> None:
-    trace = trace_of(
-        [operation(0, 9)], markers=[{"start_ns": 5, "end_ns": 3}, {"start_ns": 5, "end_ns": None}]
-    )
+    trace = trace_of([operation(0, 9)], markers=[{"start_ns": 5, "end_ns": end} for end in (3, None)])
     assert trace.markers.height == 1
     assert omitted(trace)["untimed"] == 1
 
@@ -188,9 +171,7 @@ def copy_and_call(memory: str | None, direction: str, waits_for: str) -> str:
         ("device", "h2d", "none", "none"),
     ],
 )
-def test_a_copy_into_pageable_memory_blocks_its_call(
-    memory: str | None, direction: str, before: str, after: str
-) -> None:
+def test_copies_to_pageable_memory_block(memory: str | None, direction: str, before: str, after: str) -> None:
     assert copy_and_call(memory, direction, before) == after
 
 
@@ -232,9 +213,7 @@ def test_copies_that_calls_made_and_the_profiler_left_out_are_named() -> None:
 def test_launches_without_a_record_are_counted_where_more_than_a_hundredth_lack_it() -> None:
     def noted(recorded: int, *more: str, first: int = 0) -> dict[str, int]:
         names = ["cudaLaunchKernel"] * 100 + [*more]
-        calls = [
-            {"start_ns": n, "end_ns": n + 1, "name": name, "correlation": n} for n, name in enumerate(names)
-        ]
+        calls = [{"start_ns": n, "end_ns": n + 1, "name": of, "correlation": n} for n, of in enumerate(names)]
         return omitted(trace_of([operation(n, n + 1, correlation=first + n) for n in range(recorded)], calls))
 
     assert noted(70)["launches-not-recorded"] == 30
@@ -288,11 +267,8 @@ def test_calls_without_any_gpu_record_say_just_that_with_likely_causes() -> None
 def test_kernels_by_which_a_runtime_copies_are_named_and_their_calls_are_not_missed() -> None:
     calls = [{"start_ns": n, "end_ns": n + 1, "name": "hipMemcpyDtoDAsync", "correlation": n} for n in (1, 2)]
     copying = operation(5, 6, name="__amd_rocclr_copyBuffer.kd", correlation=1)
-    assert omitted(trace_of([copying, operation(7, 8, name="gemm")], calls)) == {
-        "copying-kernels": 1,
-        "copies-not-recorded": 1,
-        "cut-window": 1,
-    }
+    expected = {"copying-kernels": 1, "copies-not-recorded": 1, "cut-window": 1}
+    assert omitted(trace_of([copying, operation(7, 8, name="gemm")], calls)) == expected
 
 
 @pytest.mark.parametrize(
@@ -313,11 +289,8 @@ def test_the_same_omission_noted_again_adds_to_its_count() -> None:
     omissions.count("untimed", 3, what="calls")
     omissions.count("untimed", 0, what="markers")
     omissions.add("untimed/recorded", 1)
-    assert omissions.list() == [
-        omission("untimed", 5, what="calls"),
-        omission("truncated"),
-        omission("untimed/recorded", 1),
-    ]
+    expected = [omission("untimed", 5, what="calls"), omission("truncated"), omission("untimed/recorded", 1)]
+    assert omissions.list() == expected
     assert [(noted.id, text(noted.what)) for noted in omissions.list()] == [
         ("untimed", "calls without usable timestamps: skipped"),
         ("truncated", "the file is truncated or damaged: data beyond that point is missing"),
@@ -366,12 +339,8 @@ def copied(
 ) -> dict[str, object]:
     """A copy on stream 7, in ns."""
     columns = {
-        "kind": "copy",
-        "direction": direction,
-        "bytes": bytes_,
-        "correlation": correlation,
-        "stream": 7,
-    }
+        "kind": "copy", "direction": direction, "bytes": bytes_, "correlation": correlation, "stream": 7,
+    }  # fmt: skip
     return operation(start, start + lasting, **columns)
 
 

@@ -7,6 +7,7 @@ import os
 import sqlite3
 import struct
 import tempfile
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,16 @@ from busfare.trace.readers.tables import Pages, SqliteTables
 from tests.trace.sqlite_file import Value, write_sqlite
 
 INT, TEXT = pl.Int64(), pl.String()
+
+
+def filled(path: Path, columns: str, rows: Sequence[Sequence[Value]], before: str = "") -> Path:
+    """A file with a table T of these columns and rows."""
+    with closing(sqlite3.connect(path)) as database:
+        database.executescript(f"{before}; CREATE TABLE T ({columns})")
+        marks = ", ".join("?" * len(rows[0]))
+        database.executemany(f"INSERT INTO T VALUES ({marks})", rows)
+        database.commit()
+    return path
 
 
 def table(folder: Path, *values: Value, after: str = "") -> SqliteTables:
@@ -70,11 +81,8 @@ def test_names_of_tables_and_columns_are_quoted(tmp_path: Path) -> None:
 def test_views_that_select_columns_are_read_unless_their_tables_are_read(tmp_path: Path) -> None:
     after = "CREATE VIEW V AS SELECT a, 'x' AS b FROM T; CREATE TABLE U_1 (a); CREATE VIEW U AS SELECT a FROM U_1;"
     tables = table(tmp_path, 1, None, 3, after=after)
-    assert tables.read("V", {"a": INT, "b": TEXT, "c": INT}).rows() == [
-        (1, "x", None),
-        (None, "x", None),
-        (3, "x", None),
-    ]
+    expected = [(1, "x", None), (None, "x", None), (3, "x", None)]
+    assert tables.read("V", {"a": INT, "b": TEXT, "c": INT}).rows() == expected
     assert tables.names == {"T", "V", "U_1"}
     assert tables.read("T", {"a": INT})["a"].to_list() == [1, None, 3]  # nothing is forbidden afterwards
 
@@ -185,23 +193,18 @@ def test_a_tree_whose_branches_meet_gives_no_more_than_the_file_holds(
         SqliteTables(path).read("T", {"a": kind})
 
 
-def test_a_file_in_write_ahead_mode_is_read_and_no_further_file_is_left(tmp_path: Path) -> None:
+@pytest.mark.parametrize("moved", [True, False])
+def test_a_file_in_write_ahead_mode_is_read_and_no_further_file_is_left(moved: bool, tmp_path: Path) -> None:
+    """Also where its writer has not yet moved the rows into the file."""
     path = tmp_path / "wal.sqlite"
     with closing(sqlite3.connect(path)) as database:
         database.executescript("PRAGMA journal_mode = WAL; CREATE TABLE T (a); INSERT INTO T VALUES (5);")
-    tables = SqliteTables(path)
-    assert tables.read("T", {"a": INT}).rows() == [(5,)]
-    tables.close()
-    assert [file.name for file in tmp_path.iterdir()] == ["wal.sqlite"]
-
-
-def test_what_a_writer_has_not_yet_moved_into_the_file_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "wal.sqlite"
-    with closing(sqlite3.connect(path)) as database:
-        database.executescript("PRAGMA journal_mode = WAL; CREATE TABLE T (a); INSERT INTO T VALUES (5);")
+        if moved:
+            database.close()
         tables = SqliteTables(path)
         assert tables.read("T", {"a": INT}).rows() == [(5,)]
         tables.close()
+    assert [file.name for file in tmp_path.iterdir()] == ["wal.sqlite"]
 
 
 @pytest.mark.parametrize("name", ["a b.sqlite", "a?mode=rwc.sqlite", "a#b.sqlite", "100%.sqlite", "é.sqlite"])
@@ -307,14 +310,10 @@ def unlike_together(pages: Pages, database: sqlite3.Connection, table: str) -> l
 
 def test_headers_come_and_go_and_may_be_long(tmp_path: Path) -> None:
     # More kinds of headers than are remembered; and one whose last wanted type lies beyond what is remembered of it.
-    path = tmp_path / "t.sqlite"
     sizes = [None, 0, 1, 5, -300, 1 << 20, -(1 << 30), 1 << 40, -(1 << 60)]
+    rows = [[sizes[(row * (n + 3) // (n + 1)) % len(sizes)] for n in range(40)] for row in range(3000)]
+    path = filled(tmp_path / "t.sqlite", ", ".join(f"c{n}" for n in range(40)), rows)
     with closing(sqlite3.connect(path)) as database:
-        database.execute(f"CREATE TABLE T ({', '.join(f'c{n}' for n in range(40))})")
-        marks = ", ".join("?" * 40)
-        rows = [[sizes[(row * (n + 3) // (n + 1)) % len(sizes)] for n in range(40)] for row in range(3000)]
-        database.executemany(f"INSERT INTO T VALUES ({marks})", rows)
-        database.commit()
         pages = Pages(path, database)
         for last in (7, 39):
             columns = [f"c{n}" for n in range(last + 1)]
@@ -340,9 +339,7 @@ declared = st.sampled_from(["", "INTEGER", "INT", "REAL", "TEXT", "NUMERIC", "BL
     kinds=st.lists(declared, min_size=1, max_size=6),
     data=st.data(),
 )
-def test_every_value_of_any_table_equals_that_of_sqlite(
-    page_size: int, kinds: list[str], data: st.DataObject
-) -> None:
+def test_every_value_equals_that_of_sqlite(page_size: int, kinds: list[str], data: st.DataObject) -> None:
     rows = data.draw(st.lists(st.tuples(*[values for _ in kinds]), max_size=60))
     key = data.draw(
         st.sampled_from(
@@ -385,24 +382,13 @@ def test_text_that_is_no_utf8_is_replaced_as_python_does(texts: list[bytes]) -> 
 
 
 def many_rows(path: Path, rows: int = 3000) -> Path:
-    with closing(sqlite3.connect(path)) as database:
-        database.execute("PRAGMA page_size = 512")
-        database.execute("CREATE TABLE T (a, b, c)")
-        database.executemany(
-            "INSERT INTO T VALUES (?, ?, ?)",
-            [(n * 1000, "x" * (900 if n % 50 == 7 else n % 30), n / 3) for n in range(rows)],
-        )
-        database.commit()
-    return path
+    values = [(n * 1000, "x" * (900 if n % 50 == 7 else n % 30), n / 3) for n in range(rows)]
+    return filled(path, "a, b, c", values, before="PRAGMA page_size = 512")
 
 
 def test_many_rows_on_many_pages_by_several_threads(tmp_path: Path) -> None:
-    with closing(sqlite3.connect(tmp_path / "t.sqlite")) as database:
-        database.execute("CREATE TABLE T (a INTEGER, b TEXT)")
-        rows = [(n if n % 3 else None, f"text number {n} of many") for n in range(150_000)]
-        database.executemany("INSERT INTO T VALUES (?, ?)", rows)
-        database.commit()
-    assert unlike(tmp_path / "t.sqlite", "T") == []
+    rows = [(n if n % 3 else None, f"text number {n} of many") for n in range(150_000)]
+    assert unlike(filled(tmp_path / "t.sqlite", "a INTEGER, b TEXT", rows), "T") == []
 
 
 NUMBERS = [0, 1, 2, 5, 10, 13, 127, 128, 255, 0x81FF, 0xFFFF, 0x7FFFFFFF, 0xFFFFFFFF]
@@ -460,9 +446,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 
 @pytest.mark.parametrize("field", FIELDS)
-def test_a_damaged_field_is_refused_or_read_as_sqlite_reads_it(
-    field: str, sound: bytes, tmp_path: Path
-) -> None:
+def test_a_damaged_field_is_refused_or_read_as_by_sqlite(field: str, sound: bytes, tmp_path: Path) -> None:
     places = fields(sound)[field]
     path = tmp_path / "t.sqlite"
     refused = 0
@@ -511,17 +495,11 @@ def script(path: Path, text: str) -> Path:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        (
-            "CREATE TABLE T (a PRIMARY KEY, b) WITHOUT ROWID; INSERT INTO T VALUES (5, 'x');",
-            "no page of a table",
-        ),
-        (
-            "CREATE TABLE T (a, b); INSERT INTO T VALUES (5, 'x'); ALTER TABLE T ADD COLUMN c DEFAULT 7;",
-            "default",
-        ),
+        ("CREATE TABLE T (a PRIMARY KEY, b) WITHOUT ROWID; INSERT INTO T VALUES (5, 'x');", "no page of a table"),
+        ("CREATE TABLE T (a, b); INSERT INTO T VALUES (5, 'x'); ALTER TABLE T ADD COLUMN c DEFAULT 7;", "default"),
         ("PRAGMA encoding = 'UTF-16'; CREATE TABLE T (a, b); INSERT INTO T VALUES (5, 'x');", "UTF-8"),
     ],
-)
+)  # fmt: skip
 def test_what_is_not_read_here_sqlite_reads(text: str, why: str, tmp_path: Path) -> None:
     tables = SqliteTables(script(tmp_path / "t.sqlite", text))
     wanted = {name: TEXT if name == "b" else INT for name in tables.columns("T")}
@@ -570,13 +548,8 @@ def test_a_file_cut_while_it_is_open_is_an_error_and_no_crash(tmp_path: Path) ->
 
 def test_a_wide_row_and_many_columns_at_once(tmp_path: Path) -> None:
     names = [f"c{n}" for n in range(300)]
-    with closing(sqlite3.connect(tmp_path / "t.sqlite")) as database:
-        database.execute(f"CREATE TABLE T ({', '.join(names)})")
-        for n in range(30):
-            row = ["é" * 40 if (n + i) % 9 == 0 else n * 1000 + i for i in range(300)]
-            database.execute(f"INSERT INTO T VALUES ({', '.join('?' * 300)})", row)
-        database.commit()
-    assert unlike(tmp_path / "t.sqlite", "T") == []
+    rows = [["é" * 40 if (n + i) % 9 == 0 else n * 1000 + i for i in range(300)] for n in range(30)]
+    assert unlike(filled(tmp_path / "t.sqlite", ", ".join(names), rows), "T") == []
 
 
 def test_places_out_of_order_are_refused(tmp_path: Path) -> None:
@@ -588,12 +561,8 @@ def test_places_out_of_order_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("declared", ["start", "start REAL", "start TEXT"])
 def test_times_are_whole_nanoseconds_however_they_are_stored(declared: str, tmp_path: Path) -> None:
-    path = tmp_path / "t.sqlite"
     values = (1.5, "97386", "8.75", 3, None, "soon", "inf", "9" * 400)
-    with closing(sqlite3.connect(path)) as database:
-        database.execute(f'CREATE TABLE "T" ({declared}, id)')
-        database.executemany("INSERT INTO T VALUES (?, 7.5)", [(value,) for value in values])
-        database.commit()
+    path = filled(tmp_path / "t.sqlite", f"{declared}, id", [(value, 7.5) for value in values])
     frame = SqliteTables(path).read("T", {"start": INT, "id": INT})
     assert frame["start"].to_list() == [2, 97386, 9, 3, None, None, None, None]
     assert frame["id"].null_count() == len(values), "what is no time is not rounded"

@@ -31,10 +31,8 @@ def test_an_empty_table_and_a_table_of_unknown_columns_have_the_schema(schema: S
 
 def test_what_does_not_fit_its_type_is_null() -> None:
     frame = pl.DataFrame({"kind": ["kernel", "dance"], "device": [1 << 31, 3], "start_ns": [1.0, 2.0]})
-    assert conform(frame, OPERATIONS).select("kind", "device", "start_ns").rows() == [
-        ("kernel", None, 1),
-        (None, 3, 2),
-    ]
+    expected = [("kernel", None, 1), (None, 3, 2)]
+    assert conform(frame, OPERATIONS).select("kind", "device", "start_ns").rows() == expected
 
 
 def test_optional_columns_are_kept_only_where_they_are() -> None:

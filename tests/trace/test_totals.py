@@ -51,11 +51,8 @@ def test_migrations_count_as_transfers_and_graph_work_as_work() -> None:
 
 def test_an_empty_trace_adds_up_to_nothing() -> None:
     totals = account.totals(trace())
-    assert (totals.transfers.count, totals.makespan_seconds, totals.transfers.share_of_gpu_time) == (
-        0,
-        0.0,
-        0.0,
-    )
+    expected = (0, 0.0, 0.0)
+    assert (totals.transfers.count, totals.makespan_seconds, totals.transfers.share_of_gpu_time) == expected
     assert account.by_path(trace()).is_empty()
     assert account.size_histogram(trace()).is_empty()
     assert account.idle_gaps(trace(), 5) == []

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import resource
-import sqlite3
 import subprocess
 import sys
-from contextlib import closing
 from pathlib import Path
+
+from tests.trace.test_sqlite_tables import filled
 
 #: Reads many rows and adds up many intervals, first with threads and then without, and compares.
 PROGRAM = """
@@ -42,12 +42,8 @@ STACK = 512 << 20
 
 
 def test_what_threads_share_is_done_without_them(tmp_path: Path) -> None:
-    with closing(sqlite3.connect(tmp_path / "t.sqlite")) as database:
-        database.execute("CREATE TABLE T (a INTEGER, b TEXT)")
-        database.executemany(
-            "INSERT INTO T VALUES (?, ?)", ((n, f"text number {n} of many") for n in range(150_000))
-        )
-        database.commit()
+    rows = [(n, f"text number {n} of many") for n in range(150_000)]
+    filled(tmp_path / "t.sqlite", "a INTEGER, b TEXT", rows)
     command = [sys.executable, "-c", PROGRAM.replace("STACK", str(STACK)), str(tmp_path / "t.sqlite")]
     hard = resource.getrlimit(resource.RLIMIT_STACK)[1]
     done = subprocess.run(

@@ -38,15 +38,8 @@ def omitted(trace: Trace) -> set[str]:
 def test_operations_have_what_their_details_say(tmp_path: Path) -> None:
     trace = read_planes(tmp_path)
     columns = [
-        "kind",
-        "direction",
-        "start_ns",
-        "end_ns",
-        "bytes",
-        "source_memory",
-        "destination_memory",
-        "stream",
-    ]
+        "kind", "direction", "start_ns", "end_ns", "bytes", "source_memory", "destination_memory", "stream",
+    ]  # fmt: skip
     assert trace.operations.select(columns).rows() == [
         ("copy", "h2d", 500, 1000, 4096, "pageable", "device", 7),
         ("kernel", None, 1100, 2000, None, None, None, 13),
@@ -101,9 +94,7 @@ def test_launches_and_devices_are_read(tmp_path: Path) -> None:
         ("MemcpyH2D", "size:99999999999999999999", ("h2d", None, None, None, None)),
     ],
 )  # fmt: skip
-def test_copies_of_all_versions(
-    name: str, details: str, expected: tuple[object, ...], tmp_path: Path
-) -> None:
+def test_copies_of_versions(name: str, details: str, expected: tuple[object, ...], tmp_path: Path) -> None:
     gpu = Plane("/device:GPU:2").line(1, "Stream #1", [(name, 2000, 5, {"memcpy_details": details})])
     copy = read_planes(tmp_path, gpu).operations
     copied = copy.select("direction", "bytes", "source_memory", "destination_memory", "peer_device").row(0)
@@ -303,11 +294,8 @@ def test_foreign_time_lines_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="1 TPU cores and no GPU"):
         read(path)
     named = {
-        "ph": "M",
-        "name": "process_name",
-        "pid": 1,
-        "args": {"name": "/job:localhost/device:CPU:0 Compute"},
-    }
+        "ph": "M", "name": "process_name", "pid": 1, "args": {"name": "/job:localhost/device:CPU:0 Compute"},
+    }  # fmt: skip
     path.write_text(json.dumps({"traceEvents": [named]}))
     with pytest.raises(InputError, match=r"TensorFlow 1; record .* give the .xplane.pb"):
         read(path)

@@ -57,9 +57,7 @@ def test_the_data_sheet_model_meets_its_goals() -> None:
 
 
 @pytest.mark.parametrize("arguments", [("datasheet.py",), ("ranges.py", "--write")])
-def test_without_published_measurements_it_names_what_is_missing(
-    arguments: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_without_measurements_it_names_what_is_missing(arguments: tuple[str, ...], tmp_path: Path) -> None:
     done = run(*arguments, BUSFARE_SHARED=str(tmp_path))
     assert done.returncode != 0
     assert "BUSFARE_SHARED" in done.stderr and "Traceback" not in done.stderr
@@ -73,12 +71,9 @@ def test_every_recording_of_the_plans_is_there_and_packed_once() -> None:
 
 def test_a_script_with_nothing_to_judge_fails() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", "import claims; claims.judge(lambda: None)"],
-        capture_output=True,
-        text=True,
-        cwd=ROOT / "validation",
-        check=False,
-    )
+        [sys.executable, "-c", "import claims; claims.judge(lambda: None)"], capture_output=True, text=True,
+        cwd=ROOT / "validation", check=False,
+    )  # fmt: skip
     assert done.returncode == 1 and "nothing to judge" in done.stderr
 
 

@@ -147,8 +147,7 @@ def ranks(count: int, chosen: list[str], out: Path, mode: str, timeout_s: float)
     else:
         started = [
             subprocess.Popen(
-                argv,
-                env=variables | {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(count)},
+                argv, env=variables | {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(count)}
             )
             for rank in range(count)
         ]
@@ -173,9 +172,7 @@ def ended_well(started: Sequence[subprocess.Popen[Any]], timeout_s: float, what:
 def keep_median(folder: Path, recorded: list[dict[str, list[tuple[float, float]]]]) -> None:
     """Of a pair's recordings the one of median length, in `folder` itself; the spans of the others go, too."""
     ranks = [spans[folder.name] for spans in recorded]
-    lengths = [
-        max(end for _, end in spans) - min(begin for begin, _ in spans) for spans in zip(*ranks, strict=True)
-    ]
+    lengths = [max(end for _, end in spans) - min(b for b, _ in spans) for spans in zip(*ranks, strict=True)]
     kept = sorted(range(len(lengths)), key=lengths.__getitem__)[len(lengths) // 2]
     for number in range(len(lengths)):
         for file in (folder / str(number)).iterdir():
@@ -232,12 +229,10 @@ def write_times(out: Path, records: list[dict[str, Any]]) -> None:
         ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"], capture_output=True, text=True
     ).stdout.split("\n")[0]
     times: dict[str, Any] = {
-        "gpu": torch.cuda.get_device_properties(0).name,
-        "driver": driver,
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "torch": torch.__version__,
+        "gpu": torch.cuda.get_device_properties(0).name, "driver": driver,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"), "torch": torch.__version__,
         "processes": records,
-    }
+    }  # fmt: skip
     with gzip.open(out / "times.json.gz", "wt") as packed:
         json.dump(times, packed)
 

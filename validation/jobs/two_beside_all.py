@@ -81,8 +81,7 @@ def two_and_all(name: str, sets: list[int], out: Path, timeout_s: float) -> bool
         argv = [sys.executable, str(HERE), "--out", str(out), "--only", name, "--store", str(turns.port)]
         started += [
             subprocess.Popen(
-                [*argv, "--ranks", str(sets[1])],
-                env=variables | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+                [*argv, "--ranks", str(sets[1])], env=variables | {"RANK": str(rank), "LOCAL_RANK": str(rank)}
             )
             for rank in range(size)
         ]

@@ -65,16 +65,9 @@ def build(out: Path, architecture: str, jobs: int) -> list[str]:
         if target.exists() and target.stat().st_mtime >= newest:
             return ""
         command = [
-            start,
-            "-O3",
-            "-std=c++20",
-            "-Xcompiler=-Wall,-Wextra",
-            f"-arch={architecture}",
-            "-o",
-            str(target),
-            str(source),
-            *rest,
-        ]
+            start, "-O3", "-std=c++20", "-Xcompiler=-Wall,-Wextra", f"-arch={architecture}", "-o",
+            str(target), str(source), *rest,
+        ]  # fmt: skip
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         return "" if done.returncode == 0 else f"{source.name}:\n{done.stdout}{done.stderr}"
 

@@ -104,12 +104,9 @@ def run(
     region, check = prepare(options)
     seconds = measure(options, region, PROFILERS[library]())
     result = {
-        "program": source.stem,
-        "variant": options.variant,
-        "rounds": options.rounds,
-        "median_seconds": statistics.median(seconds),
-        "seconds": seconds,
-    }
+        "program": source.stem, "variant": options.variant, "rounds": options.rounds,
+        "median_seconds": statistics.median(seconds), "seconds": seconds,
+    }  # fmt: skip
     sys.exit(_say(result, *check()))
 
 

@@ -42,10 +42,7 @@ class Program(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def recordings(self) -> tuple[str, ...]:
-        more = {
-            "before-threads": self.threads,
-            "before-fingerprint": self.fingerprint,
-        }
+        more = {"before-threads": self.threads, "before-fingerprint": self.fingerprint}
         return ("before", *(name for name, wanted in more.items() if wanted))
 
 

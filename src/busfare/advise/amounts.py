@@ -9,11 +9,6 @@ from msgspec import UNSET, Struct, UnsetType
 from busfare.cost.ranges import is_wide
 from busfare.statements import Words
 
-__all__ = [
-    "Predicted", "Ranged", "Timed", "between", "count", "flops", "percent", "rate", "ratio", "several", "signed_percent",
-    "size", "time",
-]  # fmt: skip
-
 
 def size(bytes_: float) -> str:
     """Bytes with a decimal unit: '1.2 GB'."""
@@ -42,6 +37,9 @@ def between(seconds: float | None, low: float | None, high: float | None) -> str
     shown = time(high if seconds is None else seconds)
     unit = shown.rpartition(" ")[2]
     limit = {"s": 1.0, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9}[unit]
+    if low < 0 or high / limit > 9_999_500:  # no dash beside a sign, and units that suit the ends
+        ends = f"{time(low)} to {time(high)}"
+        return ends if seconds is None or is_wide(low, high) else f"{shown} ({ends})"
     ends = "–".join(
         f"{end:.3g}" if abs(end) < 999.5 else f"{end:,.0f}" for end in (low / limit, high / limit)
     )

@@ -23,8 +23,6 @@ from busfare.timeline.model import NOTHING, Mask
 from busfare.trace.columns import several
 from busfare.trace.words import SYMBOL_COPY
 
-__all__ = ["priced_by_replay"]
-
 NS = 1e-9
 PINNED = WhatIf(pin="")
 PACKED_BELOW = 64 * 1024

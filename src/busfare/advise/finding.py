@@ -26,11 +26,6 @@ from busfare.trace.sites import stacks
 from busfare.trace.tables import CALLS_LOCATED
 from busfare.trace.totals import top_kernels
 
-__all__ = [
-    "Advised", "CallSite", "Chosen", "Finding", "RangedFinding", "call_sites", "finding", "language_of", "ranged", "rows_of",
-    "rows_of_calls",
-]  # fmt: skip
-
 NS = 1e-9
 #: What a price needs, and no more.
 COLUMNS = (

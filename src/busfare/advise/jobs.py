@@ -32,8 +32,6 @@ from busfare.statements import Words, statement
 from busfare.timeline.changes import Setting, changes_of
 from busfare.trace import Trace
 
-__all__ = ["JobFinding", "LargestFinding", "advised", "job_findings", "listed", "replayed_alone"]
-
 #: What saves less of the job than this is no advice.
 WORTH = 0.01
 #: What many all-reduces are joined to: the size of a bucket of PyTorch's DistributedDataParallel.

@@ -30,8 +30,6 @@ from busfare.trace.tables import OPERATIONS_RECORDED
 from busfare.trace.totals import union_of
 from busfare.trace.words import BLOCKING_COPY, SYMBOL_COPY
 
-__all__ = ["COPY", "DIRECTIONS", "TO_OR_FROM_HOST", "WORTH_SAYING", "Rule", "mostly_copies", "rules_for"]
-
 NS = 1e-9
 #: GPUs inside a processor, where the trace does not say so itself: Tegra modules, Grace-Blackwell desktops, APUs.
 INTEGRATED = r"\b(Orin|Xavier|Tegra|Jetson|Thor|GB10|MI300A)\b|Radeon.* Graphics$"
@@ -296,9 +294,9 @@ def _synchronisations(trace: Trace, node: Node | None) -> Finding | None:
 
 
 def _reallocations(trace: Trace, node: Node | None) -> Finding | None:
-    """Device memory that is freed and allocated again."""
+    """Device memory that is freed and allocated again, but by PyTorch between the trials of cuDNN's autotuning."""
     chosen = np.flatnonzero(reallocations(trace.calls))
-    if not len(chosen):
+    if not len(chosen) or _autotuning(trace, node):
         return None
     calls = trace.calls.select("start_ns", "end_ns")[chosen]
     evidence = [statement("device-allocations.evidence", calls=calls.height, host_seconds=_seconds(calls))]

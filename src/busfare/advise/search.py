@@ -22,8 +22,6 @@ from busfare.trace import Trace
 from busfare.trace.columns import several
 from busfare.trace.lanes import is_transfer, is_work
 
-__all__ = ["REPLAYED_ROWS", "findings", "rebuilt", "unions"]
-
 #: A run of more calls and operations is not replayed for a report: a replay would take longer than reading.
 REPLAYED_ROWS = 2_000_000
 

@@ -28,8 +28,6 @@ from busfare.errors import InputError
 from busfare.nodes import Node
 from busfare.trace import Trace
 
-__all__ = ["compare", "compare_kernels", "compared", "wmape_percent"]
-
 
 class PathCompared(PathPredicted, kw_only=True):
     wmape_percent: float | None

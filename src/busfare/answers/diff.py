@@ -100,12 +100,7 @@ def diff(before: Report, after: Report) -> Diff:
     return made
 
 
-def _diff(
-    before: Report,
-    after: Report,
-    kernels: list[Changed],
-    units: list[UnitChanged],
-) -> Diff:
+def _diff(before: Report, after: Report, kernels: list[Changed], units: list[UnitChanged]) -> Diff:
     run = Changed(
         what="whole run", before_seconds=before.makespan_seconds, after_seconds=after.makespan_seconds
     )

@@ -27,8 +27,6 @@ from busfare.nodes import Node
 from busfare.trace import read
 from busfare.trace.totals import Counted, MovedInAll, Work
 
-__all__ = ["Carried", "JobReport", "Traffic", "job_report", "of_whole_job"]
-
 FAILURES_LISTED = 100
 #: What a report leaves out, beside what its traces do.
 LEFT_OUT = (

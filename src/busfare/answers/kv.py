@@ -16,22 +16,11 @@ from busfare.errors import FieldError, InputError
 from busfare.nodes import Node
 from busfare.planning import Machine
 from busfare.planning.machine import Basis
-from busfare.planning.offload.kv import (
-    LAYOUTS,
-    Blocks,
-    Host,
-    Prefill,
-    fetch,
-    host_of,
-    ranked,
-    worth_fetching,
-)
+from busfare.planning.offload.kv import LAYOUTS, Blocks, Host, Prefill, fetch, host_of, ranked, worth_fetching
 from busfare.planning.offload.network import Network
 from busfare.planning.offload.shapes import Model, kv_bytes_per_token, number_type, read_model, weight_bytes
 from busfare.questions import KvLayout as Layout
 from busfare.statements import Words, statement
-
-__all__ = ["KvLayout", "PlanKvResult", "answer_kv"]
 
 #: Tokens of a block in the sweep; what is drawn of prompts begins at one block.
 SWEPT_TOKENS = tuple(4**n for n in range(7))

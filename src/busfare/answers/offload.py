@@ -41,8 +41,6 @@ from busfare.statements import Words, statement
 from busfare.trace import read
 from busfare.trace.window import part_of
 
-__all__ = ["OffloadRow", "PlanOffloadResult", "answer_offload"]
-
 
 class OffloadRow(Predicted, kw_only=True):
     """A schedule. `device_bytes`: GPU memory of its layers and buffers; `share_hidden`: of its copies' time."""
@@ -160,21 +158,17 @@ class _Planned:
         even, why = self._break_even()
         hidden, unhidden = self._hidden_from()
         copies, kernels, first = self.copies(question.tokens), sum(layers.seconds), self.schedule.resident
-        streamed = sum(layers.bytes[first:])
+        streamed, cached, options = sum(layers.bytes[first:]), sum(layers.cached[first:]), question.options
         result = PlanOffloadResult(
             **asdict(self._row(chosen)),
             node=machine.node.name,
             gpu=machine.gpu.title or machine.gpu.name,
             layers=len(layers),
             bytes=sum(layers.bytes),
-            tokens=None
-            if question.options.from_trace and question.options.tokens is None
-            else question.tokens,
-            buffer_bytes=chosen.device_bytes
-            - sum(layers.resident_bytes[:first])
-            - sum(layers.cached[first:]),
+            tokens=None if options.from_trace and options.tokens is None else question.tokens,
+            buffer_bytes=chosen.device_bytes - sum(layers.resident_bytes[:first]) - cached,
             budget_bytes=self.budget,
-            gpus=question.options.gpus,
+            gpus=options.gpus,
             link_share=self.share,
             limited_by="nothing is streamed" if not streamed else "link" if copies > kernels else "kernels",
             parts=Pass(copies, kernels),
@@ -191,7 +185,7 @@ class _Planned:
             result.model, result.type = question.network.model.name, question.network.type
             result.unstreamed_bytes = question.network.always_bytes(question.tokens)
         if layers.cached:
-            result.cached_bytes, result.routed_seconds = sum(layers.cached[first:]), layers.routed_seconds
+            result.cached_bytes, result.routed_seconds = cached, layers.routed_seconds
         return result
 
     def _budget(self) -> float | None:

@@ -22,15 +22,13 @@ from busfare.planning import Machine, Plan, Problem, machine_of, plan, plans
 from busfare.planning.machine import Basis
 from busfare.planning.problem import ACCESSES, FromTrace, Recorded, Step, as_recorded, recorded_problem
 from busfare.planning.published import as_published
-from busfare.planning.rank import Bounds, Parts, Sweep, break_even, sweep
+from busfare.planning.rank import Bounds, Parts, break_even
 from busfare.planning.strategies import Roofline, roofline_of
 from busfare.planning.streams import StreamRange
 from busfare.questions import Kernel
 from busfare.statements import Words, statement
 from busfare.trace import read
 from busfare.trace.window import part_of
-
-__all__ = ["Answer", "PlanResult", "answer_plan", "machine_named"]
 
 #: A strategy this much slower than another is as good: the model cannot tell them apart.
 TIE = 0.01
@@ -86,7 +84,6 @@ class PlanResult(Answer, tag_field="schema", tag="busfare.plan/1", kw_only=True)
     words: list[Words]
     kernels: list[Answer] | UnsetType = UNSET
     nodes: list[OnNode] | UnsetType = UNSET
-    sweep: Sweep | UnsetType = UNSET
     recorded: FromTrace | UnsetType = UNSET
 
 
@@ -121,8 +118,6 @@ def answer_plan(question: questions.Plan) -> PlanResult:
             )
             for there in (machine, *map(machine_of, to))
         ]
-    if question.sweep:
-        result.sweep = sweep(first.problem, machine, question.sweep)
     if not recorded and first.problem.memory == "pageable" and not machine.gpu.unified_memory:
         result.words += _untouched(first)
     if recorded:

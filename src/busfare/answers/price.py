@@ -20,10 +20,6 @@ from busfare.nodes import Node, load_node
 from busfare.statements import Words
 from busfare.timeline.build.links import copy_seconds_at_once
 
-__all__ = [
-    "CollectivePrices", "CopiesAtOnce", "CopyAtOnce", "KernelPrice", "KernelPrices", "Prices", "answer_price",
-]  # fmt: skip
-
 
 class Priced(Timed, kw_only=True):
     model: str
@@ -201,10 +197,8 @@ def _kernel(node: Node, kernel: str, question: questions.Price) -> KernelPrices:
 def _collective(node: Node, kind: str, question: questions.Price) -> CollectivePrices:
     assert question.bytes is not None
     assert question.ranks is not None
-    fabric, size = (
-        Fabric.of(node, question.ranks, question.hosts, question.nvls or None),
-        np.array([float(question.bytes)]),
-    )
+    fabric = Fabric.of(node, question.ranks, question.hosts, question.nvls or None)
+    size = np.array([float(question.bytes)])
     by = {name: price_collectives(fabric, [kind], size, name == "measured") for name in ("measured", "nccl")}
     rows = [
         CollectivePrice(

@@ -38,17 +38,6 @@ from busfare.trace import Trace
 from busfare.trace.lanes import is_transfer
 from busfare.trace.readers import record_again
 
-__all__ = [
-    "MOST",
-    "MOSTLY_GRAPHS",
-    "by_path",
-    "keeps_graphs",
-    "project",
-    "projected",
-    "run_between",
-    "transfers_priced",
-]
-
 NS = 1e-9
 #: More than this part of the GPU's time is most of it.
 MOST = 0.5
@@ -203,9 +192,8 @@ def project(
     after = play(changed)
     prices = _prices(before.timeline, setting, to)
     rung = RUNGS.get(model)
-    if (
-        prices and prices.rung == NOT_VALIDATED
-    ):  # nothing of one maker's GPUs tells that copies keep their times
+    between_makers = prices is not None and prices.rung == NOT_VALIDATED
+    if between_makers:  # nothing of one maker's GPUs tells that copies keep their times
         ratio = pl.col("predicted_seconds") / pl.col("recorded_seconds")
         point = pl.when((ratio - 1).abs() > SAME_TIME).then("predicted_seconds")
         transfers = transfers.with_columns(predicted_seconds=point)
@@ -216,7 +204,7 @@ def project(
     kept_graphs = [statement("assumes.graphs-kept", share=opaque)] * bool(opaque)
     kernel_rule = _clauses([*(rests_on or [rule.title for rule in rules]), *kept_graphs])
     kernel_rule = kernel_rule or statement("project.kernels-kept")
-    run_rung = prices.rung if prices and prices.rung == NOT_VALIDATED else rung
+    run_rung = NOT_VALIDATED if prices and between_makers else rung
     low_run, high_run = None, None
     if not (hidden := opaque > MOST):
         low_run, high_run = run_between(after, model, recorded_on, to, prices)
@@ -254,10 +242,7 @@ def projected(projections: Sequence[Projection], guessed: bool = False) -> Proje
     """
     every = list(projections)
     return Projected(
-        **asdict(every[0]),
-        from_guessed_from_gpu_name=guessed,
-        verdict=_verdict(every),
-        projections=every,
+        **asdict(every[0]), from_guessed_from_gpu_name=guessed, verdict=_verdict(every), projections=every
     )
 
 

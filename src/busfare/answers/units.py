@@ -14,18 +14,6 @@ from numpy.typing import ArrayLike, NDArray
 from busfare.trace import Trace
 from busfare.trace.units import units_of
 
-__all__ = [
-    "FEWEST",
-    "SAME",
-    "Batches",
-    "Difference",
-    "Statistic",
-    "batched",
-    "differences",
-    "shifted",
-    "variation",
-]
-
 #: Fewer units do not show their variation.
 FEWEST = 5
 #: Consecutive batches of a run; their variation includes changes of clocks and of other programs during the run.

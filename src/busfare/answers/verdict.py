@@ -23,8 +23,9 @@ from busfare.trace.totals import Totals
 
 #: The owner of a part of a run; `gap` is time between two API calls without recorded activity.
 OwnerKind = Literal[
-    "call", "kernel", "graph", "copy", "range", "operator", "function", "os-call", "sample", "gap"
-]
+    "call", "kernel", "graph", "copy", "range", "operator", "function", "os-call", "sample", "gap",
+    "start-up", "unexplained", "launch", "idle", "wake-up",
+]  # fmt: skip
 BETWEEN_CALLS = "CPU time between API calls"
 #: Steps of PyTorch's profiler mark units of work; their names do not say what the program does.
 STEP = r"^ProfilerStep#"
@@ -34,7 +35,7 @@ MOST_PARTS, MOST_ACTIONS, WORTH_SAYING = 3, 3, 0.05
 #: From this exposed share on, transfers count as not overlapped; the verdict says why from this share of the run on.
 NO_OVERLAP, LEAST_EXPOSED = 0.9, 0.02
 #: Parts whose name is more informative than the kind of their owner.
-KINDS_OF = {
+KINDS_OF: dict[str, OwnerKind] = {
     START_UP: "start-up",
     UNEXPLAINED: "unexplained",
     "launches": "launch",
@@ -134,7 +135,8 @@ def verdict(
 def _largest_part(part: PathOwner, run: float) -> LargestPart:
     assert part.owner
     seconds = owned_seconds(part)
-    return LargestPart(part.owner.kind, part.owner.name, seconds / run if run else 0.0, seconds=seconds)
+    kind = KINDS_OF.get(part.part, part.owner.kind)
+    return LargestPart(kind, part.owner.name, seconds / run if run else 0.0, seconds=seconds)
 
 
 def actions(path: str, findings: Sequence[RangedFinding]) -> list[Action]:
@@ -196,7 +198,7 @@ def _owned(part: PathOwner, run: float) -> dict[str, Figure]:
 def described(part: PathOwner) -> Words:
     """'start-up in `cudaMalloc`'."""
     assert part.owner
-    kind = KINDS_OF.get(part.part, part.owner.kind)
+    kind: str = KINDS_OF.get(part.part, part.owner.kind)
     if part.part == UNEXPLAINED and part.owner.kind != "call":
         kind = "unexplained-before"
     return statement(f"owner.{kind}", name=part.owner.name)
@@ -289,10 +291,8 @@ def _of_gaps(run: Timeline, steps: pl.DataFrame) -> Owner | None:
         ],
         how="diagonal",
     )
-    of_program, samples = (
-        named.filter(pl.col("kind") != "os-call"),
-        trace.activity.filter(pl.col("end_ns").is_null()),
-    )
+    of_program = named.filter(pl.col("kind") != "os-call")
+    samples = trace.activity.filter(pl.col("end_ns").is_null())
     candidates = (
         deepest(of_program, gaps),
         most_sampled(samples, gaps),

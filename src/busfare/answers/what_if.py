@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import reduce
 from typing import TypeVar
 
 import numpy as np
@@ -35,7 +36,7 @@ from busfare.timeline import PathPart, Played, Timeline, critical_path_shares, p
 from busfare.timeline.changes import Applied, Change, Setting, apply_all
 from busfare.timeline.changes.bounds import DURATIONS, Bounds, shortened_seconds
 from busfare.timeline.changes.pinning import loading_seconds
-from busfare.timeline.engine import Unrecorded, unrecorded
+from busfare.timeline.engine import MOST_SLOWDOWN, Unrecorded, unrecorded
 from busfare.trace import Omission, Trace
 
 NS = 1e-9
@@ -100,8 +101,10 @@ class WhatIf(Outcome, tag_field="schema", tag="busfare.what-if/1", kw_only=True)
 
 
 def without_recorder(run: Timeline, unrecorded_seconds: float) -> tuple[Timeline, RecordingCost]:
-    """`run` as it is when it takes `unrecorded_seconds`, and what recording cost it. Raises InputError beyond its length."""
-    if unrecorded_seconds > run.recorded_ns * NS:
+    """`run` as it is when it takes `unrecorded_seconds`, and what recording cost it. Raises InputError where that is longer
+    by more than processes of one program differ.
+    """
+    if unrecorded_seconds > (1 + MOST_SLOWDOWN) * run.recorded_ns * NS:
         raise InputError(
             f"{run.trace.path}: `unrecorded` {unrecorded_seconds:g}s: longer than the recorded run "
             f"({run.recorded_ns * NS:.6g} s); give the time of what is recorded, or leave it out"
@@ -146,8 +149,8 @@ def answer_what_if(
         gain = gain if bound is None else min(gain, bound)
         after = seconds - gain
         if any(change.node is None and change.kind != "host" for change in some):
-            figures, touched = figures_of(setting.recorded_on), applied.touched_seconds
-            ends += _after(after, seconds, figures, touched=touched)
+            figures = figures_of(setting.recorded_on)
+            ends += _after(after, seconds, figures, touched=applied.touched_seconds)
         for change in some:
             if change.node is not None and setting.recorded_on is not None:
                 ends += _between(change, played, run, setting, setting.recorded_on, change.node)
@@ -185,8 +188,7 @@ def answer_what_if(
 
 def _baseline(recorded_ns: int, cost: RecordingCost | None, replayed: Played) -> Baseline:
     """Of a run or job that took `recorded_ns`; of its replay, which is large, no time stays."""
-    shares = critical_path_shares(replayed)
-    return Baseline(recorded_ns * NS, cost, replayed.makespan_seconds, shares)
+    return Baseline(recorded_ns * NS, cost, replayed.makespan_seconds, critical_path_shares(replayed))
 
 
 def answer_job_what_if(
@@ -207,26 +209,25 @@ def answer_job_what_if(
     unchanged = state = JobState.of(job)
     baseline = unchanged.play()
 
+    def after(some: Sequence[JobChange]) -> JobState:
+        return reduce(lambda state, change: change.apply(state), some, unchanged)
+
     def outcome(title: Words, some: Sequence[JobChange]) -> tuple[Outcome, Played]:
         nonlocal state
-        state = unchanged
-        for change in some:
-            state = change.apply(state)
+        state = after(some)
         played = state.play() if state.count else baseline
         run, kinds = baseline.makespan_seconds, {change.kind for change in some}
         ends, reason = list[float](), NO_HELD_OUT_DATA
         if kinds - {"ranks"}:
             ends += _after(played.makespan_seconds, run, "datasheet", "job-change")
-        if len(job.ranks) == 1 and kinds == {
-            "overlap_collectives"
-        }:  # no more than communication on the critical path
+        # Overlap gains no more than communication on the critical path.
+        if len(job.ranks) == 1 and kinds == {"overlap_collectives"}:
             parts = {part.part: part.seconds for part in critical_path_shares(baseline)}
             ends = [min(max(end, run - parts.get("communication", 0.0)), run) for end in ends]
         if "ranks" in kinds:
             most = MEASURED_MORE * len(unchanged.timelines)
-            gpus = len(setting.recorded_on.gpus()) if setting.recorded_on else 0
+            gpus, factors = len(setting.recorded_on.gpus()) if setting.recorded_on else 0, None
             # Gains of other changes are not known better among more ranks than these are themselves.
-            factors = None
             if len(unchanged.timelines) < len(state.timelines) <= min(most, gpus):
                 factors = range_of("more-ranks", set_by(critical_path_shares(played.timeline)), "datasheet")
             else:
@@ -234,19 +235,13 @@ def answer_job_what_if(
             ends = [*ends, *(end * played.makespan_seconds for end in factors)] if factors else []
         return _ranged(title, state, run, played.makespan_seconds, ends, reason=reason), played
 
-    omissions = [
-        *job.left_out,
-        *baseline.timeline.omissions,
-        *(o for part in job.parts for o in part.timeline.trace.omissions),
-    ]
+    of_parts = (o for part in job.parts for o in part.timeline.trace.omissions)
+    omissions = (*job.left_out, *baseline.timeline.omissions, *of_parts)
     unique = list({(o.id, o.what): o for o in omissions}.values())
     before = _baseline(job.recorded_ns, cost, baseline)
 
     def after_earlier(earlier: Sequence[JobChange], change: JobChange) -> JobState:
-        state = unchanged
-        for previous in earlier:
-            state = previous.apply(state)
-        return change.apply(replace(state, scopes={}, of_job=(0, 0)))
+        return change.apply(replace(after(earlier), scopes={}, of_job=(0, 0)))
 
     result, played = _answered(name, changes, outcome, after_earlier, before, setting, guessed, unique)
     first, then = _spans(unchanged, baseline), _spans(state, played)
@@ -322,9 +317,8 @@ def _ranged(
     gain, least, most = run - after, None, None
     if ends or not changed.count:
         # No prediction is surer than an unchanged run.
-        share = (
-            UNCHANGED if trace is None or abs(gain) > UNCHANGED * run else max(UNCHANGED, variation(trace))
-        )
+        varies = variation(trace) if trace is not None and abs(gain) <= UNCHANGED * run else 0.0
+        share = max(UNCHANGED, varies)
         least = min(*ends, after, max(0.0, after - share * run))
         most = max(*ends, after, after + share * run)
         if shortened is not None and changed.count:

@@ -61,6 +61,7 @@ REMOVED = {
     "record --threads": "give JAX's own profile (jax.profiler.trace) to busfare report",
     "export --to nsys-sqlite": "use --to parquet",
     "export --to otf2": "use --to perfetto, or parquet",
+    "plan --sweep": "run plan with --json for each value (docs/plan.md)",
     "bench kv": "use `plan kv`, which predicts the same layouts",
     "bench offload": "use `plan offload`, which predicts the same schedules",
 }

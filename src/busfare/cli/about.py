@@ -10,8 +10,6 @@ from click.shell_completion import get_completion_class
 from busfare import __version__
 from busfare.cli.options import Command, as_json, option
 
-__all__ = ["completion", "doctor", "every_command", "help_", "usage"]
-
 #: Where shells look for what completes a command.
 SHELLS = {
     "bash": "as ~/.local/share/bash-completion/completions/busfare",
@@ -19,10 +17,7 @@ SHELLS = {
     "fish": "as ~/.config/fish/completions/busfare.fish",
 }
 doctor = Command(
-    "doctor",
-    "Check what works on this machine, and how to fix the rest.",
-    "planning.doctor",
-    as_json,
+    "doctor", "Check what works on this machine, and how to fix the rest.", "planning.doctor", as_json
 )
 completion = Command(
     "completion",

@@ -270,12 +270,15 @@ class Sums:
         for rank, *sums in of_ranks.iter_rows():
             for counter, value in zip((self.waited, self.recording, self.exposed), sums, strict=True):
                 counter[rank] += value
-        self.late.append(late_joints(members.drop_nulls("joint")))
         self.lost += members["joint"].null_count()
         present = pl.col("rank").n_unique().over("joint")
         message = pl.col("collective_kind").is_in(MESSAGES).fill_null(False)
-        some = members.drop_nulls("joint").filter((pl.col("group_size") > present) & ~message)
-        self.absent += some["joint"].n_unique()
+        joint = members.drop_nulls("joint").with_columns(
+            lacks=(pl.col("group_size") > present).fill_null(False) & ~message
+        )
+        self.absent += joint.filter("lacks")["joint"].n_unique()
+        # A rank without a trace may be the late one.
+        self.late.append(late_joints(joint.filter(~pl.col("lacks")).drop("lacks")))
         joints = _joints(members)
         of_last = joints.drop_nulls("last").group_by("last").agg(pl.col("wait").sum())
         self.awaited.update(dict(of_last.iter_rows()))

@@ -29,8 +29,6 @@ from busfare.printable import printable
 from busfare.questions import Report
 from busfare.trace import may_be_trace, read
 
-__all__ = ["Progress", "run_job"]
-
 FILE = "partials.jsonl"
 
 

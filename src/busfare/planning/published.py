@@ -58,9 +58,13 @@ def streams_as_published(problem: Problem, machine: Machine) -> tuple[int, float
 
 
 def as_published(problem: Problem, machine: Machine, strategy: str, streams: int) -> float | None:
-    """Seconds of a strategy in `streams` streams by W14's equations; None for strategies that it does not have. Hybrid: eq 5
-    with the G of copies beside mapped writes [W14 table II] on every device.
+    """Seconds of a strategy in `streams` streams by W14's equations; None for strategies and problems that it does not have.
+
+    Streams on two engines: eq 5 with the G of both directions at once; hybrid: eq 5 with the G of copies beside mapped
+    writes, on every device [W14 table II].
     """
+    if not problem.has_closed_form:
+        return None
     shares, contention = ALONE, machine.contention
     if strategy == "hybrid":
         shares = Shares(h2d=contention.copy_beside_mapped.h2d, d2h=contention.mapped_beside_copy.d2h)

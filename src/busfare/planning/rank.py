@@ -1,18 +1,15 @@
-"""Every strategy that fits a problem, fastest first, with the number of streams that its prediction is for; and how their
-order changes with a parameter.
-"""
+"""Every strategy that fits a problem, fastest first, with the number of streams that its prediction is for."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any
 
 import msgspec
 
 from busfare.nodes import Curve
-from busfare.planning.machine import HostCurves, Machine, migrates_on_fault
+from busfare.planning.machine import Machine, migrates_on_fault
 from busfare.planning.problem import Prediction, Problem
 from busfare.planning.strategies import STRATEGIES, kernel_seconds
 from busfare.planning.streams import (  # fmt: skip
@@ -24,7 +21,6 @@ from busfare.planning.streams import (  # fmt: skip
     played,
     stream_ranges,
 )
-from busfare.questions import Swept
 
 #: The strategies that cut the data.
 CUT = ("streams", "three-streams", "hybrid")
@@ -185,125 +181,3 @@ def break_even(answer: Plan) -> float | None:
         middle = (low + high) / 2
         low, high = (middle, high) if faster(middle) else (low, middle)
     return high
-
-
-#: Powers of two about what was asked, two a step.
-FACTORS = tuple(2 ** (n / 2) for n in range(-8, 9))
-#: A change is placed to about a hundredth of an octave.
-SWEEP_HALVINGS = 6
-UNITS = {"link": "times the link's bandwidth", "streams": "streams", "bytes": "bytes", "kernel": "seconds"}
-
-
-class Point(msgspec.Struct, frozen=True):
-    """At `value`, the seconds of each strategy."""
-
-    value: float
-    best: str
-    seconds: dict[str, float] = msgspec.field(name="predicted_seconds")
-
-
-class Change(msgspec.Struct, frozen=True):
-    """From about `value` on, `after` is best instead of `before`."""
-
-    value: float
-    before: str = msgspec.field(name="from")
-    after: str = msgspec.field(name="to")
-
-
-class Sweep(msgspec.Struct, frozen=True):
-    """The answer for one parameter; `baseline`: its value in the question."""
-
-    parameter: str
-    unit: str
-    baseline: float
-    points: tuple[Point, ...]
-    changes: tuple[Change, ...]
-
-
-def faster_link(machine: Machine, factor: float) -> Machine:
-    """`machine` with a host link `factor` times as fast each way; L+o, g and shares stay."""
-    return replace(machine, h2d=_faster(machine.h2d, factor), d2h=_faster(machine.d2h, factor))
-
-
-def _faster(curves: HostCurves, factor: float) -> HostCurves:
-    now = curves.copy.long_gap_per_byte_s
-    then = now / factor
-    quicker = curves._replace(
-        **{name: getattr(curves, name).scaled(1 / factor) for name in ("copy", "mapped", "prefetched")}
-    )
-    # Page faults cost what they cost beside the link, and staging overlaps with it beyond 1 MiB.
-    return quicker._replace(
-        faulted=_with_gaps(curves.faulted, lambda gap: max(0.0, gap - now) + then),
-        pageable=_with_gaps(curves.pageable, lambda gap: max(then, gap if gap > now else 0.0)),
-    )
-
-
-def _with_gaps(curve: Curve, change: Callable[[float], float]) -> Curve:
-    return msgspec.structs.replace(curve, gap_per_byte_s=tuple(change(gap) for gap in curve.gap_per_byte_s))
-
-
-def sweep(problem: Problem, machine: Machine, parameter: Swept) -> Sweep:
-    """Varies `parameter` of `problem` on `machine`."""
-    at, baseline, values = _swept(problem, machine, parameter)
-    answers = [(value, at(value)) for value in values]
-    points = tuple(
-        Point(value, answer.best.strategy, {p.strategy: p.seconds for p in answer.ranking})
-        for value, answer in answers
-    )
-    changes = tuple(
-        Change(later.value, point.best, later.best) if parameter == "streams" else _placed(at, point, later)
-        for point, later in pairwise(points)
-        if point.best != later.best
-    )
-    return Sweep(parameter, UNITS[parameter], baseline, points, changes)
-
-
-def _swept(
-    problem: Problem, machine: Machine, parameter: Swept
-) -> tuple[Callable[[float], Plan], float, Sequence[float]]:
-    """The plan at a value of the parameter, the value in the question, and those to look at: numbers of streams up to 16,
-    then a few an octave; powers of √2 about what was asked.
-    """
-    if parameter == "streams":
-        most = problem.most_streams
-        numbers = {*range(1, 17), *(round(16 * 2 ** (k / 4)) for k in range(1, 41)), most}
-        streams = problem.streams or plan(problem, machine).streams.largest_useful
-        values = sorted(n for n in numbers if n <= most)
-        return lambda n: plan(replace(problem, streams=int(n)), machine), float(streams), values
-    kernel = kernel_seconds(problem, machine)
-    timed, bytes_ = replace(problem, kernel_seconds=kernel), problem.h2d_bytes + problem.d2h_bytes
-    at: Callable[[float], Plan]
-    baseline, at = {
-        "link": (1.0, lambda factor: plan(problem, faster_link(machine, factor))),
-        "bytes": (
-            bytes_,
-            lambda size: plan(_times(problem, size / bytes_, "h2d_bytes", "d2h_bytes"), machine),
-        ),
-        "kernel": (kernel, lambda seconds: plan(_times(timed, seconds / kernel, "kernel_seconds"), machine)),
-    }[parameter]
-    return at, baseline, [baseline * factor for factor in FACTORS]
-
-
-def _times(problem: Problem, factor: float, *fields: str) -> Problem:
-    """`problem` with these fields of it and of its steps `factor` times as large."""
-
-    def scaled(part: Any) -> Any:
-        return replace(part, **{field: getattr(part, field) * factor for field in fields})
-
-    kernels = factor if "kernel_seconds" in fields else 1.0
-    points = tuple((n, seconds * kernels) for n, seconds in problem.kernel_at)
-    whole: Problem = replace(scaled(problem), steps=tuple(map(scaled, problem.steps)), kernel_at=points)
-    return whole
-
-
-def _placed(at: Callable[[float], Plan], point: Point, later: Point) -> Change:
-    """Where between two points the best strategy changes, by halving."""
-    low, high, after = point.value, later.value, later.best
-    for _ in range(SWEEP_HALVINGS):
-        middle = (low * high) ** 0.5
-        best = at(middle).best.strategy
-        if best == point.best:
-            low = middle
-        else:
-            high, after = middle, best
-    return Change(high, point.best, after)

@@ -12,7 +12,7 @@ from busfare.questions.measuring import Bench, BenchMethods, BenchStrategies, Pr
 from busfare.questions.planning import MOST_LAYERS as MOST_LAYERS
 from busfare.questions.planning import MOST_PROMPT as MOST_PROMPT
 from busfare.questions.planning import OF_MODEL as OF_MODEL
-from busfare.questions.planning import HostMemory, Kernel, KvCache, KvLayout, Offload, Plan, Price, Swept
+from busfare.questions.planning import HostMemory, Kernel, KvCache, KvLayout, Offload, Plan, Price
 from busfare.questions.traces import (
     ChangeName,
     Compare,
@@ -30,5 +30,5 @@ from busfare.questions.traces import (
 __all__ = [
     "Bench", "BenchMethods", "BenchStrategies", "ChangeName", "Compare", "HostMemory", "HostRule", "Kernel",
     "KernelRule", "KvCache", "KvLayout", "Offload", "Part", "Plan", "Price", "Probe", "Project", "Question", "Record",
-    "Removable", "Report", "Scaled", "Swept", "WhatIf", "Where",
+    "Removable", "Report", "Scaled", "WhatIf", "Where",
 ]  # fmt: skip

@@ -13,7 +13,6 @@ from busfare.questions.traces import MOST_RANKS, Nodes, Part, Where
 
 HostMemory = Literal["pinned", "pageable", "mapped", "managed"]
 KvLayout = Literal["contiguous", "gather-kernel", "batched", "gather-host-halves", "gather-host", "per-block"]
-Swept = Literal["link", "streams", "bytes", "kernel"]
 NumberKind = Literal["fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8"]
 #: More chunks than any program has.
 MOST_CHUNKS = 4096
@@ -86,7 +85,6 @@ class Plan(Kernel, Part):
     file: q.File | None = None
     from_trace: q.File | None = None
     kernel_name: q.Text = ""
-    sweep: Annotated[Swept | None, q.word(*get_args(Swept))] = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

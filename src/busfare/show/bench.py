@@ -10,8 +10,6 @@ from busfare.show.blocks import bar, machine
 from busfare.show.document import Block, Cells, Document, Figure, Table, Text, numbers, table, words
 from busfare.show.svg import COLOUR, COLOURS, Bar, Bars, BarSeries, Line, Lines
 
-__all__ = ["methods_document", "strategies_document"]
-
 RUN, PUBLISHED = COLOUR["whole run"], COLOUR["others"]
 BENCHED = (
     "Measured: by events on the GPU (strategies) or the host clock (methods); the mean of several runs, with every result "

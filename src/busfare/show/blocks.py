@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from os.path import commonpath
 from shlex import join, quote
 from typing import TYPE_CHECKING, Any
 
@@ -98,12 +99,21 @@ def what_to_do(
         place, *places = [*map(str, of.call_sites)] or [""]
         more = [*places, *_gain_notes(finding.overlaps_with, ids, of.rests_on)]
         evidence = where(finding) + of.evidence
-        trace = quote(result.trace.path) if isinstance(result, Report) else "TRACE"
+        trace = quote(_what_if_path(result, finding))
         command = f"busfare what-if {trace} {join(of.what_if)}" if of.what_if else ""
         entries.append(
             Entry(finding.title, gain(finding), evidence, of.change, place, command, more, finding.id)
         )
     return Entries(entries, "What to do", f"predicted gains, {by}", remarks)
+
+
+def _what_if_path(result: Report | JobReport, finding: Any) -> str:
+    """The trace in which `what-if` gains that; the folder of the ranks, if all of them were replayed together."""
+    if isinstance(result, Report):
+        return result.trace.path
+    if result.gains_of_whole_job:
+        return commonpath([rank.path for rank in result.ranks])
+    return str(finding.largest.path)
 
 
 def likely(gain: Ranged) -> str:
@@ -208,15 +218,12 @@ FIXES, OF_BYTES = {"guessed-node": "; override with --from"}, ("unrouted",)
 
 def omitted(omissions: Sequence[Omission], title: str = "Limits of this trace") -> list[Items]:
     """What was skipped, repaired or unknown; no block if the list is empty."""
-    sentences = [
-        f"{o.id}{f' ({count(o.count)}×)' if o.count and o.id not in OF_BYTES else ''}: {o.what}{FIXES.get(o.id, '')}"
-        + (
-            f" ({several(o.traces, 'trace')}{'; first shown' * (o.traces > 1)})"
-            if isinstance(o, Left) and o.traces
-            else ""
-        )
-        for o in omissions
-    ]
+    sentences = []
+    for o in omissions:
+        times = f" ({count(o.count)}×)" if o.count and o.id not in OF_BYTES else ""
+        traces = o.traces if isinstance(o, Left) else 0
+        of = f" ({several(traces, 'trace')}{'; first shown' * (traces > 1)})" if traces else ""
+        sentences.append(f"{o.id}{times}: {o.what}{FIXES.get(o.id, '')}{of}")
     return [Items(sentences, title)] if sentences else []
 
 
@@ -268,7 +275,10 @@ def _fact(key: str, value: object) -> str:
 
 
 def who_is_late(
-    collectives: Sequence[Collective], ranks: Sequence[RankTimes], straggler: Straggler | None
+    collectives: Sequence[Collective],
+    ranks: Sequence[RankTimes],
+    straggler: Straggler | None,
+    omissions: Sequence[Omission | Left],
 ) -> list[Text]:
     """The rank that arrives last because of its own work, if any; then how long all ranks wait and transfer. Without
     collectives: no block.
@@ -278,7 +288,8 @@ def who_is_late(
     blocks = [Text(_waited(collectives))]
     if any(row.arrive_seconds is not None for row in collectives):
         waited = sum(rank.waiting_seconds for rank in ranks)
-        late = statement("waits.none-late", seconds=waited)
+        absent = sum(omission.count or 0 for omission in omissions if omission.id == "absent-ranks")
+        late = statement(f"waits.{'absent' if absent else 'none-late'}", seconds=waited, count=absent)
         if straggler:
             evidence = statement("straggling-rank.evidence", **asdict(straggler))
             late = sentences(evidence, statement("waits.of-all", seconds=waited))

@@ -59,9 +59,7 @@ EXPLAINED = (
 
 
 def job_document(
-    result: JobReport,
-    together: JobTimeline | None = None,
-    figures: Sequence[RankFigures] = (),
+    result: JobReport, together: JobTimeline | None = None, figures: Sequence[RankFigures] = ()
 ) -> Document:
     """The report. `together`: the job to draw. `figures`: of each trace (`Job.figures`)."""
     result = worded(result)
@@ -92,7 +90,10 @@ def job_document(
         details.append(paths(result.by_path, "Transfers of all traces by path", MOST))
         details.append(sizes(result.size_histogram))
     details += omitted(result.omissions, "Limits of this report")
-    lines = [*who_is_late(result.collectives, result.ranks, result.straggler), Text(_shares(result, name))]
+    lines = [
+        *who_is_late(result.collectives, result.ranks, result.straggler, result.omissions),
+        Text(_shares(result, name)),
+    ]
     headline, _, rest = " ".join(line.text for line in lines).partition(". ")
     blocks += [Text(f"{headline}.", "verdict", face="page"), Text(rest, face="page")]
     blocks += [replace(line, face="terminal") for line in lines]

@@ -91,10 +91,8 @@ def heat_map(job: JobTimeline, ranks: Sequence[RankTimes]) -> HeatMap:
         met = meetings(job, rank.rank).sort("start_ns")
         starts, ends = met["start_ns"].to_numpy().copy(), met["last_ns"].to_numpy()
         # The first collective waits for the last recording to begin.
-        begun, until = (
-            starts[:1].copy(),
-            np.minimum(starts[:1] + round(rank.recording_wait_seconds / NS), ends[:1]),
-        )
+        begun = starts[:1].copy()
+        until = np.minimum(begun + round(rank.recording_wait_seconds / NS), ends[:1])
         starts[:1] = until
         for shares, part in ((waits, Union.of(starts, ends)), (recordings, Union.of(begun, until))):
             shares[row] = part.covered_within(edges[:-1], edges[1:]) / np.maximum(np.diff(edges), 1)
@@ -102,10 +100,8 @@ def heat_map(job: JobTimeline, ranks: Sequence[RankTimes]) -> HeatMap:
         f"rank {rank.rank}: waits {time(rank.waiting_seconds)} for others; they wait {time(rank.awaited_seconds)} for it"
         for rank in shown
     ]
-    labels, sums = (
-        [f"rank {rank.rank}" for rank in shown],
-        [f"waits {time(rank.waiting_seconds)}" for rank in shown],
-    )
+    labels = [f"rank {rank.rank}" for rank in shown]
+    sums = [f"waits {time(rank.waiting_seconds)}" for rank in shown]
     return HeatMap(labels, waits, recordings, job.recorded_ns * NS, sums, hovers)
 
 

@@ -30,11 +30,6 @@ from busfare.show.words import worded
 from busfare.timeline import Timeline
 from busfare.trace import Trace
 
-__all__ = [
-    "Answer", "Comparison", "Diff", "JobReport", "KvPlan", "OffloadPlan", "Plan", "Plot", "Projection", "Report", "WhatIf",
-    "answer",
-]  # fmt: skip
-
 #: Of a page in a notebook, in pixels.
 HEIGHT = 640
 Kind = TypeVar("Kind", bound="Answer")

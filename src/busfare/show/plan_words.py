@@ -10,8 +10,6 @@ from busfare.answers.offload import PlanOffloadResult
 from busfare.planning.offload.schedule import ROWS_OF_TILE
 from busfare.planning.problem import RecordedLayers
 
-__all__ = ["kv_words", "offload_words"]
-
 #: What to write for each memory kind, and for each layout.
 MEMORIES = {
     "pinned": "Keep the streamed layers in pinned memory (cudaHostAlloc), copy them with cudaMemcpyAsync in a stream of "

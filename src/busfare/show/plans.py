@@ -1,4 +1,4 @@
-"""Documents of `plan`, `plan offload` and `plan kv`: sentences, a ranking, sweeps, and the figures used."""
+"""Documents of `plan`, `plan offload` and `plan kv`: sentences, a ranking, and the figures used."""
 
 from __future__ import annotations
 
@@ -9,19 +9,18 @@ from busfare.answers.kv import KvByBlock, PlanKvResult
 from busfare.answers.offload import PlanOffloadResult
 from busfare.answers.plan import Answer, PlanResult
 from busfare.planning.machine import Basis
-from busfare.planning.rank import Sweep
 from busfare.planning.strategies import Roofline
 from busfare.show.blocks import change, predicted_lines, ranges, ranking_bars
 from busfare.show.document import Block, Cells, Document, Figure, Table, Text, Tiles, numbers, table, words
 from busfare.show.svg import COLOUR, COLOURS, Line, Lines
 from busfare.show.words import worded
 
-__all__ = ["kv_document", "offload_document", "plan_document"]
-
-MOST_ROWS, MOST_SCHEDULES, MOST_KERNELS, MOST_COLUMNS = 40, 20, 1000, 5
+MOST_ROWS, MOST_SCHEDULES, MOST_KERNELS = 40, 20, 1000
 #: Prefix of a prediction that assumes a number of accesses that the user did not give.
 IF_ONCE = "if touched once: "
-AS_PUBLISHED = "Published: by the equations of W14 alone, with a single L+o, G and g for each direction."
+AS_PUBLISHED = (
+    "Published: by the equations of W14 alone; where both directions overlap, with the G of both at once."
+)
 KEPT = "A kernel time that you give is the same on every node; a time from flops and device bytes depends on the GPU."
 
 
@@ -66,8 +65,6 @@ def plan_document(result: PlanResult) -> Document:
         blocks.append(_answers(kernels[:MOST_KERNELS], {"kernel": "name"}, "Every kernel"))
     if result.nodes:
         blocks.append(_answers(result.nodes, {"node": "node"}, "On other nodes", [KEPT]))
-    if result.sweep:
-        blocks += _sweep(result.sweep)
     title = f"{result.name}{many} on {result.node}"
     return Document(f"busfare plan: {title}", title, facts, [*blocks, _basis(result.basis)])
 
@@ -101,30 +98,6 @@ def _answers(answers: Sequence[Answer], of: Cells[Answer], title: str, notes: Se
         "explicit": lambda answer: time(answer.bounds.no_overlap),
     }
     return table(answers, title, {**of, **texts}, figures, notes=notes, most=MOST_ROWS)
-
-
-def _sweep(swept: Sweep) -> list[Block]:
-    names, parameter = list(swept.points[0].seconds), swept.parameter
-    amount = {"bytes": size, "kernel": time, "link": "× {:.3g}".format}.get(parameter, "{:.0f}".format)
-    rows = [
-        (amount(p.value), *(time(p.seconds[name]) for name in names[:MOST_COLUMNS]), p.best)
-        for p in swept.points
-    ]
-    notes = [f"From {amount(c.value)} on, {c.after} is faster than {c.before}." for c in swept.changes]
-    notes = notes or ["The best strategy is the same over this range."]
-    columns = words(parameter) + numbers(*names[:MOST_COLUMNS]) + words("best")
-    lines = Lines(
-        predicted_lines(
-            [p.value for p in swept.points], {name: [p.seconds[name] for p in swept.points] for name in names}
-        ),
-        f"{parameter} ({swept.unit}); dotted: the best changes",
-        "predicted",
-        {"bytes": "B", "kernel": "s"}.get(parameter, ""),
-        marks=[c.value for c in swept.changes],
-        whole=parameter == "streams",
-    )
-    title = f"Predicted time against {parameter} ({swept.unit})"
-    return [Table(columns, rows, title, notes), Figure("sweep", lines)]
 
 
 def _roofline(roof: Roofline) -> list[Block]:
@@ -210,7 +183,8 @@ def kv_document(result: PlanKvResult) -> Document:
         r.layout: [point.predicted_seconds[r.layout] for point in result.by_block] for r in result.ranking
     }
     lines = predicted_lines([point.block_tokens * piece for point in result.by_block], named)
-    axis = "bytes of one piece; dotted: as requested"
+    axis, requested = "bytes of one piece; dotted: as requested", result.block.bytes / result.block.pieces
+    moved = result.fetched_bytes + result.evicted_bytes
     blocks: list[Block] = [
         *map(Text, result.words),
         table(
@@ -219,9 +193,7 @@ def kv_document(result: PlanKvResult) -> Document:
             {"layout": "layout"},
             {
                 "predicted": str,
-                "rate": lambda row: rate(
-                    (result.fetched_bytes + result.evicted_bytes) / row.predicted_seconds
-                ),
+                "rate": lambda row: rate(moved / row.predicted_seconds),
                 "calls": "calls",
             },
             {"limited by": "limited_by"},
@@ -229,9 +201,7 @@ def kv_document(result: PlanKvResult) -> Document:
         ),
         Figure("layouts", ranking_bars(layouts), "Layouts"),
         table(result.by_block, "Predicted time by tokens per block", {}, by_block),
-        Figure(
-            "blocks", Lines(lines, axis, "predicted", "B", marks=[result.block.bytes / result.block.pieces])
-        ),
+        Figure("blocks", Lines(lines, axis, "predicted", "B", marks=[requested])),
         *_by_length(result),
     ]
     of = f" of {result.model}" if result.model else ""

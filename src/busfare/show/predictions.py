@@ -10,13 +10,7 @@ from msgspec import UNSET
 
 from busfare.advise.amounts import between, percent, ratio, several, signed_percent, time
 from busfare.answers.compare import Compared, KernelsCompared
-from busfare.answers.project import (
-    KernelClassThere,
-    KernelsThere,
-    Projected,
-    Projection,
-    There,
-)
+from busfare.answers.project import KernelClassThere, KernelsThere, Projected, Projection, There
 from busfare.answers.report import path_name
 from busfare.answers.what_if import Outcome, WhatIf
 from busfare.show.blocks import PATH_NOTE, Shares, bar, change, omitted, ranges, recorder

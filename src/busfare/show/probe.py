@@ -12,8 +12,6 @@ from busfare.show.blocks import machine
 from busfare.show.document import Block, Cells, Document, Figure, Table, Text, numbers, table, words
 from busfare.show.svg import COLOUR, COLOURS, Line, Lines
 
-__all__ = ["probe_document"]
-
 PROBED = (
     "Measured: the interquartile mean of raw samples, by the device clock (pageable copies: host clock). Predicted: "
     "from the parameters of the node file, on sizes not used for the fit."

@@ -61,14 +61,11 @@ def report_document(
     if trace.incomplete:
         blocks.append(Text(f"Incomplete: {trace.incomplete}", "bold"))
     failures = {omission.id: omission for omission in result.omissions if omission.id in FAILED}
-    listed = [failures[id] for id in FAILED if id in failures]
-    for failed in listed:
-        counted = (
-            f"{count(failed.count)}× {failed.what}"
-            if failed.count
-            else failed.what[:1].upper() + failed.what[1:]
+    for failed in (failures[id] for id in FAILED if id in failures):
+        what = failed.what[:1].upper() + failed.what[1:]
+        blocks.append(
+            Text(f"{f'{count(failed.count)}× {failed.what}' if failed.count else what}.", "warning")
         )
-        blocks.append(Text(f"{counted}.", "warning"))
     busy, *rest = map(text, result.verdict.text)
     # A page has room for large letters, and says with them what the run is made of, too.
     headline = 1 if result.critical_path and rest else 0
@@ -76,21 +73,15 @@ def report_document(
     blocks += [Text(" ".join([busy, *rest[:headline]]), "verdict", face="page")]
     blocks += [Text(" ".join(rest[headline:]), face="page")] if rest[headline:] else []
     if result.collectives and result.ranks:
-        blocks += who_is_late(result.collectives, result.ranks, result.straggler or None)
+        blocks += who_is_late(result.collectives, result.ranks, result.straggler or None, result.omissions)
     if waits := unexplained(result):
         blocks.append(Text(waits, "warning"))
     if result.baseline:
         blocks += [Text(f"Since {result.baseline.before}:", "bold"), *diff_blocks(result.baseline)]
     blocks += [findings, _cards(result)]
     if result.critical_path:
-        where = Shares(
-            {
-                "replayed without the recorder's cost"
-                if result.recording_cost
-                else "recorded": result.critical_path
-            }
-        )
-        blocks.append(Figure("path", where, "Where the run goes", PATH_NOTE))
+        name = "replayed without the recorder's cost" if cost else "recorded"
+        blocks.append(Figure("path", Shares({name: result.critical_path}), "Where the run goes", PATH_NOTE))
     if time_line and time_line.items:
         blocks.append(Figure("timeline", time_line, "Timeline"))
     blocks += [_summary(result), *_gpus(result)]
@@ -102,10 +93,9 @@ def report_document(
         words = statement(
             "waits.one-rank" if parts else "waits.one-rank-alone",
             seconds=result.communication.seconds,
-            path=part.seconds if part else 0.0,
             share=part.share if part else 0.0,
         )
-        blocks.append(Text(text(words), title="Communication between ranks"))
+        blocks.append(Text(text(words)))
     details: list[Block] = []
     if result.by_path:
         details += [paths(result.by_path, "Transfers by path"), sizes(result.size_histogram)]
@@ -113,9 +103,8 @@ def report_document(
     if result.critical_path:
         details.append(_owners(result.critical_path))
     details += omitted(result.omissions)
-    blocks += [replace(block, face="details") if block.face == "both" else block for block in details] + [
-        *more
-    ]
+    details = [replace(block, face="details") if block.face == "both" else block for block in details]
+    blocks += [*details, *more]
     return Document(f"busfare: {trace.path}", trace.path, " · ".join(facts), blocks, paths=[trace.path])
 
 
@@ -185,21 +174,13 @@ def _summary(result: Report) -> Table:
     for what, total in work.items():
         if total.count or what == "kernels":
             rows.append((what, count(total.count), "", time(total.seconds), part(total.seconds), ""))
-    if result.verdict.startup_seconds and result.verdict.startup_seconds >= WORTH_SAYING * run:
-        rows.append(
-            (
-                "start-up",
-                "",
-                "",
-                time(result.verdict.startup_seconds),
-                part(result.verdict.startup_seconds),
-                "",
-            )
-        )
+    started = result.verdict.startup_seconds
+    if started and started >= WORTH_SAYING * run:
+        rows.append(("start-up", "", "", time(started), part(started), ""))
     rows.append(("whole run", "", "", time(run), "", ""))
     sentence = (
-        f"Transfers are {percent(moved.share_of_gpu_time)} of GPU time (transfers and kernels). "
-        f"Exposed: no kernel {'computes' if result.communication.count else 'runs'} at the same time."
+        f"Transfers are {percent(moved.share_of_gpu_time)} of GPU time. "
+        f"Exposed: while no kernel {'computes' if result.communication.count else 'runs'}."
     )
     columns = words("recorded") + numbers("count", "bytes", "time", "of the run", "exposed")
     return Table(columns, rows, notes=[*([sentence] if moved.count else []), *_units(result.units)])
@@ -226,7 +207,7 @@ def _gpus(result: Report) -> list[Table]:
             "By GPU",
             {"GPU": lambda gpu: str(gpu.device)},
             kernels | moved | {"busy": "busy_seconds", "idle": "idle_seconds"},
-            face="both" if len(result.gpus) > 1 else "folded",
+            face="both" if len(result.gpus) > 1 and not result.collectives else "folded",
         ),
         table(
             result.streams,

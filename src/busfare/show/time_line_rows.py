@@ -28,8 +28,6 @@ from busfare.trace.columns import first_pairs
 from busfare.trace.lanes import is_communication, is_transfer, is_work
 from busfare.trace.words import CLASSES, kind_codes, of_codes
 
-__all__ = ["job_time_line", "meetings", "time_line"]
-
 #: The busiest of each are drawn; of the stretches between calls, so many are named by what the host did meanwhile.
 MOST_GPUS, MOST_THREADS, MOST_RANKS, MOST_ACTIVITIES = 8, 8, 8, 200
 #: Parts of the critical path in which an operation runs.
@@ -162,7 +160,8 @@ def _path(steps: pl.DataFrame, drawn_rows: pl.DataFrame, trace: Trace) -> pl.Dat
 
 def _label(part: str, name: str | None, before: str | None, of_call: bool, inside: str | None) -> str:
     """'CPU time between cudaMemcpy and cudaFree'; `inside`: kind and name of the host activity meanwhile."""
-    kind, name = KINDS_OF.get(part, "call" if of_call else "kernel"), name or "unnamed work"
+    kind: str = KINDS_OF.get(part, "call" if of_call else "kernel")
+    name = name or "unnamed work"
     if described := re.match(r"(?:(\S+) \w+, \w+ to|(set) of) \w+", name):  # a copy: `h2d`
         name = described[1] or described[2]
     if part == BETWEEN_CALLS:

@@ -22,8 +22,6 @@ from busfare.statements import Statement
 from busfare.trace.readers import sentence_of_reader
 from busfare.trace.words import function_name
 
-__all__ = ["joined", "templates", "text", "worded"]
-
 Result = TypeVar("Result")
 #: The longest name in a sentence; longer ones are shortened.
 LONGEST_NAME = 48

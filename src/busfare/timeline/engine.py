@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from busfare.timeline import _core
 from busfare.timeline.build.links import link_columns
-from busfare.timeline.build.waiting import LONG_LAUNCH_NS
 from busfare.timeline.edit import host_slowed, with_durations
 from busfare.timeline.model import NO_LINKS, WAIT, Columns, Timeline, Times, staged
 from busfare.trace.lanes import Union
@@ -69,6 +68,8 @@ SLOWDOWN_STEPS = 10_000
 #: By so much at most a gap on the GPU is longer for the recorder: recordings of the same program with and without one
 #: differ by 1 to 2.5 µs an operation where the GPU is never idle for the host (results/unseen, tone_map). Nanoseconds.
 MOST_GAP_NS = 3_000
+#: Work that begins within this after communication ended waited for it.
+BEHIND_NS = 20_000
 
 
 @dataclass(frozen=True)
@@ -262,7 +263,7 @@ def _behind_communication(
         its, kernels = waiting[device[rows[waiting]] == gpu], np.flatnonzero(communicates & (device == gpu))
         kernels, begun = kernels[np.argsort(ends[kernels], kind="stable")], starts[rows[its]]
         last = kernels[np.searchsorted(ends[kernels], begun, side="right") - 1]
-        soon = (ends[last] <= begun) & (begun - ends[last] <= LONG_LAUNCH_NS)
+        soon = (ends[last] <= begun) & (begun - ends[last] <= BEHIND_NS)
         covered = Union.of(starts[kernels], ends[kernels]).covered_within(begun - lengths[its], begun)
         behind[its] = np.where(soon, covered, 0)
         waited_for[its] = np.where(soon, last, rows[its])

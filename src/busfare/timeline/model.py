@@ -111,6 +111,11 @@ class SharedLinks:
     opposite: NDArray[np.int32]
     paths: dict[Route, Taken]
 
+    @property
+    def lanes(self) -> tuple[dict[Route, list[int]], list[int]]:
+        """Which lanes each route takes, and which are opposite."""
+        return {route: taken.lanes for route, taken in self.paths.items()}, self.opposite.tolist()
+
 
 @dataclass(frozen=True)
 class Timeline:

@@ -10,8 +10,6 @@ import polars as pl
 from busfare.trace.lanes import Union
 from busfare.trace.sites import parents
 
-__all__ = ["Activity", "deepest", "most_sampled"]
-
 THREAD = ("process", "thread")
 #: The search continues inside a name that covers MOST of the time. A name that covers NEARLY_ALL explains nothing: the
 #: search then accepts any name inside that covers LEAST.

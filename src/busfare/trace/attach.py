@@ -19,8 +19,6 @@ from busfare.trace.model import Trace
 from busfare.trace.tables import COUNTERS, OPERATIONS_RECORDED, SHAPE, conform, empty
 from busfare.trace.words import function_name
 
-__all__ = ["COUNT", "counted_kernels", "printed_counters", "with_fingerprints_of"]
-
 #: Copies that are alike in these are told apart by their order.
 SAME = ["process_number", "device", "direction", "bytes"]
 ADDED = ("fingerprint", "source_address", "destination_address")

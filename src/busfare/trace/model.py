@@ -17,8 +17,6 @@ from busfare.trace.lanes import Lanes
 from busfare.trace.omissions import MISSING_KERNELS, Omission, Omissions
 from busfare.trace.words import GRAPH_LAUNCH, Names, calls_named
 
-__all__ = ["Trace", "name_process", "number_graph_nodes"]
-
 
 @dataclass
 class Trace:

@@ -13,8 +13,6 @@ from busfare.errors import InputError
 from busfare.printable import printable
 from busfare.statements import Figure, Statement, Words, statement
 
-__all__ = ["INCOMPLETE", "Omission", "Omissions", "omission", "readable"]
-
 T = TypeVar("T")
 #: Ids of omissions by which a part of the run is not in the file: a reader has to know before any number.
 INCOMPLETE = frozenset(

@@ -18,8 +18,6 @@ from busfare.trace.readers.compressed import COMPRESSIONS, SQLITE_MAGIC, SUFFIXE
 from busfare.trace.readers.tables import SqliteTables
 from busfare.trace.sound import make_sound
 
-__all__ = ["is_trace_directory", "may_be_trace", "read"]
-
 JSON = rb"\A(?:\xef\xbb\xbf)?\s*[{\[](?s:.*?)"
 COMPUTE = "an Nsight Compute report, which has single kernels and no copies; record with `nsys profile`"
 SUMS = "only sums by name, without the times of single records"

@@ -51,7 +51,7 @@ OPERATIONS_RECORDED: Schema = {
 
 #: What only kernels have; absent from traces that were not read with their launches.
 OPERATIONS_OF_KERNELS: Schema = {
-    "launch": pl.UInt32(),  # row of `launches`
+    "launch": pl.UInt32()  # row of `launches`
 }
 
 #: `grid_x` and on, in blocks, then `block_x` and on, in threads.
@@ -66,7 +66,7 @@ LAUNCH_SHAPE: Schema = {
 
 #: What a trace tells of the memory that a launch can reach, as columns of the operations like its shape.
 REACH: Schema = {
-    "allocated_bytes": pl.Int64(),  # the most that its process had of the GPU's memory until it last ended
+    "allocated_bytes": pl.Int64()  # the most that its process had of the GPU's memory until it last ended
 }
 
 #: The PyTorch operator that launches it; lists are compact JSON.
@@ -79,13 +79,11 @@ OPERATORS: Schema = {
 
 #: What the arguments of a communication kernel or range say; absent from traces that say nothing.
 OPERATIONS_OF_COLLECTIVES: Schema = {
-    "collective": pl.UInt32(),  # row of `described`, as the reader gave it
+    "collective": pl.UInt32()  # row of `described`, as the reader gave it
 }
 
 #: Of ranges that busfare's own recorder noted: so many rows of `described`, from `collective` on; of other ranges one.
-RANGES_OF_COLLECTIVES: Schema = {
-    "messages": pl.UInt32(),
-}
+RANGES_OF_COLLECTIVES: Schema = {"messages": pl.UInt32()}
 
 COLLECTIVE_KINDS = (
     "all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all", "gather", "scatter", "barrier",
@@ -144,12 +142,12 @@ CALLS: Schema = {
 #: Only of calls that busfare's own recorder held up by more than a moment; absent from other traces.
 CALLS_RECORDED: Schema = {
     # Between the thread's call before and this one, for fingerprints.
-    "recorder_ns": pl.Int64(),
+    "recorder_ns": pl.Int64()
 }
 
 #: What readers give, for `sound.py` to make the column `failed` of: absent where no call failed, or the trace does not say.
 CALLS_RETURNED: Schema = {
-    "result": pl.Int32(),  # CUDA's error, 0 where the call succeeded
+    "result": pl.Int32()  # CUDA's error, 0 where the call succeeded
 }
 
 #: Where in the program a call is made; absent from traces that say nothing of it.

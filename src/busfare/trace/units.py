@@ -15,8 +15,6 @@ from busfare.trace.lanes import Times
 from busfare.trace.model import Trace
 from busfare.trace.sites import PLACE
 
-__all__ = ["LEAST", "NUMBER", "STRAY", "Units", "operations_of", "parts_of", "shared_units", "units_of"]
-
 #: Fewer units say nothing of how far units of one run differ.
 LEAST = 6
 #: Two may be an accident.

@@ -13,8 +13,6 @@ from busfare.files import check_place, replacing
 from busfare.trace.lanes import is_transfer
 from busfare.trace.model import Trace
 
-__all__ = ["check_export", "export", "perfetto_of_pair"]
-
 FORMATS = ("parquet", "csv", "perfetto")
 FOLDERS = ("parquet", "csv")
 #: How cells begin that spreadsheets take for formulas: they get an apostrophe in front.

@@ -39,9 +39,7 @@ KIB = 1 << 10
 @pytest.mark.parametrize("piece", [4 * KIB, 64 * KIB, 1024 * KIB])
 @pytest.mark.parametrize("copy_s", [1e-7, 3e-6, 1e-5])
 @pytest.mark.parametrize(("fetched", "evicted"), [(400, 0), (0, 400), (400, 400)])
-def test_thousands_of_copies_take_what_the_engine_says(
-    piece: int, copy_s: float, fetched: int, evicted: int
-) -> None:
+def test_thousands_of_copies_replay_as_priced(piece: int, copy_s: float, fetched: int, evicted: int) -> None:
     host, blocks = replace(HOST, copy_s=copy_s), Blocks(piece, fetched, 1, evicted)
     assert max(fetched, evicted) > MOST_PLAYED
     played = program_of("per-block", blocks, MACHINE, host).play().seconds
@@ -262,15 +260,11 @@ def test_weights_that_do_not_fit_are_named_and_gpus_share_them() -> None:
 @pytest.mark.parametrize(
     ("node", "gpus", "says"),
     [
-        (
-            "h100-sxm",
-            "3",
-            "`tensor_parallel` 3: does not divide the 32 heads and 8 key heads.*one of 1, 2, 4, 8$",
-        ),
+        ("h100-sxm", "3", "`tensor_parallel` 3: does not divide the 32 heads and 8 key heads.*one of 1, 2, 4, 8$"),
         ("minsky", "3", "one of 1, 2, 4$"),
         ("h100-sxm", "16", "`tensor_parallel` 16: h100-sxm has 8 GPUs"),
     ],
-)
+)  # fmt: skip
 def test_gpus_that_cannot_share_the_heads_are_refused(node: str, gpus: str, says: str) -> None:
     with pytest.raises(InputError, match=says):
         answer_kv(KvCache.of(node=node, model="llama-3.1-8b", tensor_parallel=gpus))

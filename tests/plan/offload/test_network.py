@@ -99,12 +99,8 @@ def test_a_plan_of_a_network_leaves_room_for_what_is_there_anyway() -> None:
 
 def test_resident_layers_hold_all_experts_and_a_pass_brings_those_it_needs() -> None:
     options = {
-        "node": "rtx-4090",
-        "model": "mixtral-8x7b",
-        "type": "q4_0",
-        "only_experts": True,
-        "depth": "1",
-    }
+        "node": "rtx-4090", "model": "mixtral-8x7b", "type": "q4_0", "only_experts": True, "depth": "1",
+    }  # fmt: skip
     plan = answer_offload(Offload.of(**{**options, "tokens": "1", "resident": "16"}))
     expert = 3 * 4096 * 14336 * 18 / 32
     assert plan.device_bytes == pytest.approx(16 * 8 * expert + 2 * expert)
@@ -132,12 +128,8 @@ def test_experts_of_few_tokens_wait_for_their_router() -> None:
 def test_cached_experts_take_memory_whatever_is_resident() -> None:
     expert = 3 * 4096 * 14336 * 18 / 32
     options = {
-        "node": "rtx-4090",
-        "model": "mixtral-8x7b",
-        "type": "q4_0",
-        "only_experts": True,
-        "tokens": "1",
-    }
+        "node": "rtx-4090", "model": "mixtral-8x7b", "type": "q4_0", "only_experts": True, "tokens": "1",
+    }  # fmt: skip
     plans = [
         answer_offload(Offload.of(**{**options, "resident": "16", "cached_experts": count}))
         for count in ("0", "4")
@@ -168,13 +160,9 @@ def test_cached_experts_take_memory_whatever_is_resident() -> None:
 
 def test_ranges_hold_what_kernels_may_take_and_measured_times_have_none() -> None:
     options = {
-        "node": "rtx-4090",
-        "model": "llama-2-7b",
-        "type": "q4_0",
-        "tokens": "4096",
-        "resident": "0",
+        "node": "rtx-4090", "model": "llama-2-7b", "type": "q4_0", "tokens": "4096", "resident": "0",
         "depth": "1",
-    }
+    }  # fmt: skip
     predicted = answer_offload(Offload.of(**options))
     measured = answer_offload(
         Offload.of(**({**options, "seconds_per_layer": f"{predicted.parts.kernels_seconds / 32}s"}))
@@ -239,9 +227,7 @@ def test_quantised_weights_are_read_faster_and_computed_as_fast() -> None:
 
 
 def test_a_long_context_costs_its_cache_and_a_window_only_itself() -> None:
-    empty, long = (
-        gpu_seconds("llama-3.1-8b", 32, context=context, batch=32).seconds[0] for context in (0, 32768)
-    )
+    empty, long = (gpu_seconds("llama-3.1-8b", 32, context=c, batch=32).seconds[0] for c in (0, 32768))
     assert long - empty == pytest.approx(32 * 32768 * 2 * 8 * 128 * 2 / 3.35e12, rel=0.15)
     seconds = gpu_seconds("gpt-oss-20b", 32, context=32768, batch=32).seconds
     assert seconds[0] < 0.5 * seconds[1]

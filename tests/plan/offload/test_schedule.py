@@ -107,16 +107,11 @@ def test_pageable_copies_may_hide_nothing() -> None:
 
 
 @pytest.mark.parametrize(("tokens", "fastest"), [("1", True), ("256", True), ("257", False), (None, False)])
-def test_mapped_weights_rank_behind_copies_where_rows_fill_more_than_a_tile(
-    tokens: str | None, fastest: bool
-) -> None:
+def test_mapped_weights_rank_behind_copies_if_rows_exceed_a_tile(tokens: str | None, fastest: bool) -> None:
     options = {
-        "node": "gh200",
-        "layers": "4",
-        "bytes_per_layer": "1MB",
-        "seconds_per_layer": "1ms",
+        "node": "gh200", "layers": "4", "bytes_per_layer": "1MB", "seconds_per_layer": "1ms",
         "tokens": tokens,
-    }
+    }  # fmt: skip
     answer = answer_offload(Offload.of(**options, budget="1KB" if fastest else "3MB"))
     streamed = [row.memory for row in answer.ranking if row.resident < 4]
     if fastest:
@@ -206,9 +201,7 @@ def test_the_keys_that_scripts_rely_on() -> None:
 
 
 def test_a_budget_is_filled_with_what_is_fastest() -> None:
-    few, many = (
-        answer_offload(Offload.of(**(OPTIONS | {"budget": budget}))) for budget in ("400MB", "900MB")
-    )
+    few, many = (answer_offload(Offload.of(**(OPTIONS | {"budget": size}))) for size in ("400MB", "900MB"))
     assert few.device_bytes <= 400e6 < many.device_bytes <= 900e6
     assert few.resident < many.resident
     assert many.predicted_seconds < few.predicted_seconds

@@ -134,9 +134,7 @@ class Command(click.Command):
                 if title != RARE or ctx.meta.get(RARE):
                     groups.setdefault(title, []).append(record)
         names = (len(name) for rows in groups.values() for name, _ in rows)
-        width = max(
-            (length for length in names if length <= 24), default=0
-        )  # longer ones have a line of their own
+        width = max((n for n in names if n <= 24), default=0)  # longer ones have a line of their own
         for title, rows in groups.items():
             with formatter.section(title):
                 formatter.write_dl([(name.ljust(width), text) for name, text in rows], col_max=width)

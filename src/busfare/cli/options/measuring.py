@@ -98,7 +98,5 @@ ft, mg = (
     )
 )
 bench = click.Group(
-    "bench",
-    [methods, strategies, ft, mg],
-    help="Run benchmarks, and compare them with predictions.",
+    "bench", [methods, strategies, ft, mg], help="Run benchmarks, and compare them with predictions."
 )

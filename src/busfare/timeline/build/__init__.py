@@ -25,7 +25,7 @@ from busfare.timeline.build.work import (
     unit_of,
     without_pollers,
 )
-from busfare.timeline.model import LINK_COLUMNS, LONGEST_NS, WAIT, Columns, Timeline, at_rest
+from busfare.timeline.model import LINK_COLUMNS, LONGEST_NS, Columns, Timeline, at_rest
 from busfare.trace import Trace
 from busfare.trace.omissions import INCOMPLETE, omission
 from busfare.trace.tables import CALLS, conform
@@ -36,8 +36,6 @@ __all__ = ["timeline"]
 TIMES = ("start_ns", "end_ns")
 #: Calls of MPI carry such numbers, below all that a profiler gives.
 RANGE_CORRELATION = -(1 << 40)
-#: By so much of a time each of two clocks may be off [PCI Express Base Specification: 300 ppm of a reference clock].
-DRIFT = 2 * 300e-6
 
 
 def timeline(trace: Trace, node: Node | None = None, alone_there: bool = True) -> Timeline:
@@ -105,7 +103,7 @@ def timeline(trace: Trace, node: Node | None = None, alone_there: bool = True) -
         "operation_class": class_of(operations),
         "operation_unit": unit_of(operations),
     }
-    explained = _core.explain(at_start, recorded, _ahead(calls, operations, waiting_for.kind))
+    explained = _core.explain(at_start, recorded)
     columns = {
         name: explained.get(name, values) for name, values in at_start.items() if name not in LINK_COLUMNS
     }
@@ -170,16 +168,6 @@ def _within_a_year(trace: Trace) -> tuple[Trace, int]:
         return trace, 0
     kept = {name: frame.with_columns(pl.col(*TIMES).clip(upper_bound=end)) for name, frame in tables.items()}
     return replace(trace, **kept), moved
-
-
-def _ahead(calls: pl.DataFrame, operations: pl.DataFrame, wait: NDArray[np.uint8]) -> int:
-    """How far the GPU's clock is ahead of the host's at most, by blocking copies to the host, which end before their calls
-    return; ns. 0 where that is more than two clocks drift in the time between the first row and the last.
-    """
-    back = operations.filter("launched", kind="copy", direction="d2h").select("call", "end_ns")
-    call, ends = (back[name].to_numpy() for name in back.columns)
-    late = (ends - calls["end_ns"].to_numpy()[call])[wait[call] == WAIT["operation"]].max(initial=0)
-    return int(late) if late <= DRIFT * ends.max(initial=0) else 0
 
 
 def _stand_ins(operations: pl.DataFrame, origin: int) -> tuple[NDArray[np.int32], NDArray[np.int64]]:

@@ -21,9 +21,6 @@ from busfare.trace import Trace
 from busfare.trace.tables import WAITS_FOR
 from busfare.trace.words import EVENT_RECORD, NONE, STREAM_WAIT_EVENT, Names, Words, launches_kernel
 
-#: A launch that takes so long is no mere launch, and a stream takes about a thousand that are pending.
-LONG_LAUNCH_NS = 20_000
-FULL_QUEUE = 512
 #: What a call does, as the core numbers it where no event is named.
 LAUNCHES, RECORDS, AWAITS = 0, 1, 2
 
@@ -177,7 +174,6 @@ def waits(host: HostCalls, work: DeviceWork, acts: Acts, lacking: bool = False) 
     rows = np.flatnonzero(kind == WAIT["event"])
     wanted = calls[rows].select("process", "event", call=pl.Series(rows, dtype=pl.Int64))
     key[rows] = _last_record(wanted, acts.records).fill_null(-1).to_numpy()
-    _full_queues(calls, operations, kind, key)
     unnamed = np.flatnonzero(np.isin(kind, [WAIT["stream"], WAIT["device"], WAIT["event"]]) & (key < 0))
     key[unnamed] = _last_used(calls, operations, unnamed)
     guessed = key[unnamed] >= 0
@@ -219,25 +215,3 @@ def _devices(calls: pl.DataFrame, work: DeviceWork, rows: NDArray[np.int64]) -> 
     last = np.append(work.streams["device_number"], -1)[_last_used(calls, work.operations, rows)]
     number = pl.coalesce("of_context", "of_process", pl.Series(last, dtype=pl.Int32))
     return asking.select(number).to_series().to_numpy()
-
-
-def _full_queues(calls: pl.DataFrame, operations: pl.DataFrame, kind: NDArray[np.uint8], key: Rows) -> None:
-    """Launches that took long while their stream had much to do waited for an operation of it to end."""
-    begun, ended = calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy()
-    launched = np.flatnonzero(operations["launched"].to_numpy())
-    owner = operations["call"].to_numpy()[launched]
-    slow = (ended - begun >= LONG_LAUNCH_NS) & (kind == WAIT["none"])
-    if not slow[owner].any():
-        return
-    streams, all_ends = operations["stream_number"].to_numpy()[launched], operations["end_ns"].to_numpy()
-    for stream in np.unique(streams[slow[owner]]):
-        mine, calling = launched[streams == stream], owner[streams == stream]
-        by_end = mine[np.argsort(all_ends[mine], kind="stable")]
-        ends = all_ends[by_end]
-        pending = np.arange(len(mine)) - np.searchsorted(ends, begun[calling], side="right")
-        waiting = slow[calling] & (pending >= FULL_QUEUE)
-        by = calling[waiting]
-        at = np.searchsorted(ends, ended[by], side="right") - 1
-        awaited = by_end[at]
-        fits = (at >= 0) & (ends[at] > begun[by]) & (awaited < mine[waiting])
-        kind[by[fits]], key[by[fits]] = WAIT["given"], awaited[fits]

@@ -180,7 +180,6 @@ def issued(trace: Trace, host: HostCalls) -> DeviceWork:
     if Words(operations).among("kind", "migration").any():
         by = _prefetching(operations, host)
         call, launched = np.where(launched | (by < 0), call, by), launched | (by >= 0)
-        operations = _in_streams_used_next(operations, call, matched, by)
     operations = _with_streams(operations, launched)
     if not launched.all():
         call = _before_what_follows(operations, call, launched)
@@ -211,20 +210,6 @@ def _prefetching(operations: pl.DataFrame, host: HostCalls) -> Rows:
     prefetch_call = np.full(operations.height, -1, np.int32)
     prefetch_call[by["row"].to_numpy()] = by["call"].fill_null(-1).to_numpy()
     return prefetch_call
-
-
-def _in_streams_used_next(operations: pl.DataFrame, call: Rows, matched: Mask, by: Rows) -> pl.DataFrame:
-    """Moves that a prefetch call `by` made, in the stream that its process uses next: no profiler names their own."""
-    moved, users = np.flatnonzero(by >= 0), np.flatnonzero(matched)
-    if len(moved) == 0 or len(users) == 0:
-        return operations
-    users = users[np.argsort(call[users], kind="stable")]
-    user = users[np.minimum(np.searchsorted(call[users], by[moved], side="right"), len(users) - 1)]
-    same = (operations["process"][moved] == operations["process"][user]).fill_null(False).to_numpy()
-    moved, user = moved[same], user[same]
-    return operations.with_columns(
-        operations[name].scatter(moved, operations[name][user]) for name in ("device", "context", "stream")
-    )
 
 
 def _with_streams(operations: pl.DataFrame, launched: Mask) -> pl.DataFrame:

@@ -10,8 +10,6 @@ from busfare.timeline.engine import play
 from busfare.timeline.model import Mask, Timeline
 from busfare.trace.lanes import Union
 
-__all__ = ["Bounds"]
-
 NS = 1e-9
 #: Changes that give operations and calls other durations, and move nothing.
 DURATIONS = ("copy_speed", "kernels", "host")

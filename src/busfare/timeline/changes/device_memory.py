@@ -19,20 +19,34 @@ LEAST = 10
 
 
 def reallocations(calls: pl.DataFrame) -> Mask:
-    """Calls that free device memory and allocate it again, of processes that do so LEAST times: from their first free to
-    their last allocation; shape (calls,). Libraries free once or twice when they start.
+    """Calls that free device memory and calls that allocate as often again, of processes in which an allocation follows a
+    free LEAST times; shape (calls,). `cudaFree(0)`, and frees of other memory than the process allocated, do not count.
     """
     names = Names.of_calls(calls)
     texts = pl.Series(names.texts, dtype=pl.String)
-    patterns = (ALLOCATES_DEVICE_MEMORY, FREES_DEVICE_MEMORY)
-    allocates, frees = (texts.str.contains(p).fill_null(False).to_numpy()[names.of] for p in patterns)
-    rows = calls.select("process", "start_ns", allocates=allocates, frees=frees)
-    first = pl.col("start_ns").filter("frees").min().over("process")
-    last = pl.col("start_ns").filter("allocates").max().over("process")
-    between = pl.col("start_ns").is_between(first, last)
-    again = (between & pl.col("frees")).sum().over("process") >= LEAST
-    chosen = between & again & (pl.col("allocates") | pl.col("frees"))
-    return np.asarray(rows.select(chosen.fill_null(False)).to_series().to_numpy())
+    patterns = (ALLOCATES_DEVICE_MEMORY, FREES_DEVICE_MEMORY, r"^cu[A-Z]")
+    allocates, frees, by_driver = (
+        texts.str.contains(p).fill_null(False).to_numpy()[names.of] for p in patterns
+    )
+    rows = calls.select("process", "start_ns", by_driver=by_driver, allocates=allocates, frees=frees)
+    rows = rows.with_row_index("row").filter(pl.col("allocates") | pl.col("frees")).sort("start_ns", "row")
+    # The runtime's calls contain the driver's.
+    rows = rows.filter(pl.col("by_driver") == pl.col("by_driver").min().over("process"))
+    rows = rows.with_columns(freed=_served("allocates", "frees"))
+    rows = rows.with_columns(again=_served("freed", "allocates"))
+    count = pl.col("again").sum().over("process")
+    matched = pl.col("again") | (pl.col("freed") & (pl.col("freed").cum_sum().over("process") <= count))
+    turns = (pl.col("again") & pl.col("freed").shift(1).over("process")).sum().over("process")
+    chosen = np.zeros(calls.height, bool)
+    chosen[rows.filter(matched & (turns >= LEAST))["row"].to_numpy()] = True
+    return chosen
+
+
+def _served(arrives: str, leaves: str) -> pl.Expr:
+    """Rows of `leaves` before which more `arrives` came in their process than left; in the order of time."""
+    level = (pl.col(arrives).cast(pl.Int64) - pl.col(leaves).cast(pl.Int64)).cum_sum()
+    least = pl.min_horizontal(level.cum_min(), pl.lit(0))
+    return pl.col(leaves) & (least == least.shift(1, fill_value=0)).over("process")
 
 
 @change("pool", partial(statement, "change.pool"))

@@ -47,11 +47,6 @@ from busfare.timeline.model import (
 )
 from busfare.trace.lanes import Union
 
-__all__ = [
-    "RATIOS", "copy_speed", "host_changes", "host_doubt", "host_ratio", "host_times", "kernel_changes", "kernel_times",
-    "kernels_held", "nanoseconds_of_kernels", "on_node", "prefetch",
-]  # fmt: skip
-
 #: Rules for kernel times that compare two nodes: a rate of the GPU.
 RATIOS = {"bandwidth": "memory_bandwidth_bytes_per_s", "clock": "clock_hz"}
 #: Calls by which hosts compare: what programs call most.
@@ -72,10 +67,20 @@ def on_node(node: Node) -> Change:
         priced = model.seconds(with_times(timeline), node) * 1e9
         duration = np.where(moved & np.isfinite(priced), priced, kept)  # without a price, the recorded time
         changed = with_durations(timeline, kernels_held(timeline, duration))
-        changed = replace(changed, node=node, links=shared_links(timeline.operations, node))
+        links = shared_links(timeline.operations, node)
+        if links and timeline.links and _host_link(setting.recorded_on) == _host_link(node):
+            # Behind the same link, copies share it as the recording shows.
+            links = timeline.links if links.lanes == timeline.links.lanes else links
+        changed = replace(changed, node=node, links=links)
         return applied(timeline, changed, moved, statement("assumes.host-kept"))
 
     return Change("node", statement("change.on-node", node=node.name), apply, node)
+
+
+def _host_link(node: Node) -> tuple[str, float]:
+    """The kind of the link that limits copies between host and GPU, and its bytes/s."""
+    link = node.host_path(0).narrowest("read")
+    return type(link).__name__, link.bandwidth("read")
 
 
 @change("copy_speed", lambda factor: statement("change.copy-speed", factor=factor))
@@ -126,8 +131,7 @@ def _predicted_kernels(to: Node) -> Change:
 
 
 @change(
-    "host",
-    lambda factor, measured=False: statement(f"change.host{'-measured' * measured}", factor=factor),
+    "host", lambda factor, measured=False: statement(f"change.host{'-measured' * measured}", factor=factor)
 )
 def host_times(timeline: Timeline, setting: Setting, factor: float, measured: bool = False) -> Applied:
     """What the host does in calls and between them takes `factor` times its time; its waits are what they wait for.

@@ -42,11 +42,6 @@ from busfare.timeline.model import (
 from busfare.trace.totals import union_of
 from busfare.trace.words import NONE
 
-__all__ = [
-    "IDENTITY_COLUMNS", "SMALLEST_BYTES", "batch", "collect", "dedupe", "keep_on_gpu", "loop_nanoseconds", "remove",
-    "repeated_copies", "returned_copies", "without",
-]  # fmt: skip
-
 #: Smaller ones are flags and counters, which the host looks at and sets.
 SMALLEST_BYTES = 64 * 1024
 #: What shows that two copies carry the same bytes, the surest first, and the column that has it.

@@ -49,11 +49,6 @@ from busfare.timeline.model import (
 )
 from busfare.trace.words import PREFETCH, WAITS_FOR_EVENT, Names
 
-__all__ = [
-    "pin", "streams", "timing_waits", "without_synchronisations",
-    "without_waiting",
-]  # fmt: skip
-
 #: From the end of a copy of pinned memory to the return of the call that waited for it: 3.2 to 3.6 µs recorded on H100
 #: and H200 (matrix_tiles; synchronisations there 2.9 to 3.6).
 WAKE_UP_NS = 3_300

@@ -13,8 +13,6 @@ from busfare.statements import Words, statement
 from busfare.timeline.model import Mask, Timeline
 from busfare.trace import Trace
 
-__all__ = ["Pinning", "loading_seconds", "pinning_of"]
-
 NS = 1e-9
 #: PyTorch's range for fetching a batch from worker processes.
 LOADER = r"^enumerate\(DataLoader\)#_MultiProcessingDataLoaderIter"

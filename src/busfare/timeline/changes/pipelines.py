@@ -13,8 +13,6 @@ from busfare.timeline.changes.fewer_copies import SMALLEST_BYTES, returned_copie
 from busfare.timeline.edit import numbered_in
 from busfare.timeline.model import Timeline, Times, matching
 
-__all__ = ["are_pipelines", "chunks"]
-
 MOST_KERNELS_A_CHUNK = 64
 #: Chunks that send so much for each kernel are parts of a stream of data, whatever comes back and when.
 MUCH_BYTES = 1 << 20

@@ -15,8 +15,6 @@ from busfare.trace.columns import Rows, first_rows, numbered
 from busfare.trace.readers.recorded.file import Recording, Table
 from busfare.trace.tables import DESCRIBED, MARKERS, empty
 
-__all__ = ["RecordedProcess", "at", "located", "messages", "readable_names"]
-
 #: The ends of groups of NCCL.
 GROUP_END = "ncclGroupEnd"
 #: Function, file and line, the innermost that was inlined first, of places: module and address.

@@ -220,10 +220,7 @@ def _trace(path: Path, rows: pl.DataFrame, omissions: Omissions, launches: bool)
     copies = worked.filter(copied & ~fills).with_columns(source="device", destination="device")
     kernels = worked.filter(~copied | fills).with_columns(kind=pl.when(copied).then(pl.lit("set")))
     records = Records(
-        conform(kernels, KERNELS),
-        conform(copies, COPIES),
-        conform(called, REGIONS),
-        _allocations(called),
+        conform(kernels, KERNELS), conform(copies, COPIES), conform(called, REGIONS), _allocations(called)
     )
     return records.trace(path, "rocprof", "rocprof", omissions, launches)
 

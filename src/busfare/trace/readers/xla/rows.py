@@ -171,9 +171,7 @@ def _operations(rows: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:
 def _copies(frame: pl.DataFrame, omissions: Omissions) -> pl.DataFrame:
     copy = pl.col("kind") == "copy"
     frame = frame.with_columns(
-        source=_memory("kind_src"),
-        destination=_memory("kind_dst"),
-        only=_memory("kind"),
+        source=_memory("kind_src"), destination=_memory("kind_dst"), only=_memory("kind")
     )
     ends = pl.concat_str(_end("source"), _end("destination"))
     by_memory = meant(ends, cupti.DIRECTION_OF_ENDS, schema.DIRECTIONS)
