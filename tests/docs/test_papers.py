@@ -14,6 +14,7 @@ import pytest
 from tests.conftest import Run, run
 from tests.docs.examples import ROOT
 from tests.processes import finished
+from validation.stored import unpacked
 
 PAGE = (ROOT / "docs" / "papers.md").read_text("utf-8")
 #: Of each paper the last number of its equations, figures and tables.
@@ -63,10 +64,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("papers")
     shutil.copytree(ROOT / "src" / "busfare" / "examples", made, dirs_exist_ok=True)
     for name in ("bench", "hybrid"):
-        shutil.unpack_archive(ROOT / "results" / f"{name}.tar.xz", made, filter="data")
-    (made / "cuda_profile_0.log").write_text(
-        "# CUDA_PROFILE_LOG_VERSION 2.0\n# CUDA_DEVICE 0 Tesla\n", "utf-8"
-    )
+        shutil.copytree(unpacked(name), made, dirs_exist_ok=True)
+    (made / "cuda_profile_0.log").write_text("# CUDA_PROFILE_LOG_VERSION 2.0\n# CUDA_DEVICE 0 Tesla\n")
     return made
 
 
