@@ -198,7 +198,7 @@ def test_a_single_rank_overlaps_its_collectives_and_no_more_than_they_take(tmp_p
         run = CliRunner().invoke(app, ["what-if", str(alone), *option], standalone_mode=False)
         assert "of changes to a job, only" in str(run.exception)
     shown = " ".join(CliRunner().invoke(app, ["report", str(alone)], standalone_mode=False).output.split())
-    assert "The trace has only one rank" in shown and "what-if --overlap-collectives" in shown
+    assert "other ranks, waiting included, takes" in shown and "what-if --overlap-collectives" in shown
 
 
 def test_a_single_rank_is_no_job(tmp_path: Path) -> None:
