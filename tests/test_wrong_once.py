@@ -15,10 +15,6 @@ import pytest
 
 from busfare.answers.limits import parse_limit
 from busfare.errors import InputError
-from busfare.show.blocks import omitted
-from busfare.show.words import worded
-from busfare.statements import statement
-from busfare.trace.omissions import Omission
 from tests.conftest import BUSFARE, Ask, Run
 from tests.trace.build_kineto import call, kernel, write_kineto
 from tests.trace.build_nsys import NsysExport
@@ -119,12 +115,6 @@ def test_a_plan_shows_the_figures_it_used_with_details(run_here: Run) -> None:
     usual, details = run_here(*arguments).stdout, run_here(*arguments, "--details").stdout
     assert "Figures used" not in usual and "Add --details for: figures used." in usual
     assert "Figures used" in details and "Assumptions:" in usual
-
-
-def test_omissions_in_bytes_show_a_size_and_no_count() -> None:
-    n = 68_348_787
-    (shown,) = omitted([worded(Omission("unrouted", n, statement("omission.unrouted", count=n)))])
-    assert shown.items[0].startswith("unrouted: 68.3 MB were copied over unknown paths")
 
 
 @pytest.mark.parametrize("percent", ["nan", "inf", "1e999", "+nan", "much"])

@@ -12,7 +12,7 @@ import polars as pl
 
 from busfare.advise import CallSite, RangedFinding
 from busfare.answers.job import job_report
-from busfare.jobs.partial import SUMS, Advice, LinkRate, LinkTraffic, Moved, Partial
+from busfare.jobs.partial import SUMS, Advice, LinkRate, Moved, Partial
 from busfare.jobs.ranks import MOMENTS, ROWS, TraceRank, packed
 from busfare.jobs.reduce import Job
 from busfare.jobs.run import Progress
@@ -89,9 +89,6 @@ def random_partial(chance: random.Random) -> Partial:
         sizes=[Moved((pick([0, 10]), pick([10, 100])), 2, 0, number())],
         findings=[finding() for _ in range(chance.randrange(3))],
         rates=[rate() for _ in range(chance.randrange(4))],
-        traffic=[
-            LinkTraffic(("h100-sxm", chance.randrange(3)), ("a", "b"), "PCIe", 63e9, 1, number(), 5, 6, 7)
-        ],
         ranks=ranks,
         communicating=packed(_communicating(chance, len(ranks))),
         omissions=[Omission(pick(["cut", "torn"]), chance.randrange(5), f"what {chance.randrange(9)}")],

@@ -1,4 +1,4 @@
-"""What one trace gives its job: rank, host, rates, traffic, and sums that agree with its report."""
+"""What one trace gives its job: rank, host, rates, and sums that agree with its report."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from busfare.advise.jobs import advised
 from busfare.answers.report import summarise
-from busfare.jobs.partial import Partial, best_rates, link_traffic, partial_of
+from busfare.jobs.partial import Partial, best_rates, partial_of
 from busfare.jobs.ranks import TraceRank, numbered, place_of
 from busfare.nodes import load_node
 from busfare.trace import read, tables
@@ -45,7 +45,7 @@ def test_a_partial_survives_being_sent() -> None:
 
 def test_a_trace_of_nothing_has_a_partial() -> None:
     part = partial_of(trace(), Path("empty.json"))
-    assert (set(part.sums.values()), part.rates, part.traffic) == ({0}, [], [])
+    assert (set(part.sums.values()), part.rates) == ({0}, [])
 
 
 @pytest.mark.parametrize(
@@ -100,27 +100,6 @@ def test_gpus_are_distinguished_by_what_identifies_them() -> None:
         tables.DEVICES,
     )
     assert [(rate.gpu, rate.identity) for rate in best_rates(made, None)] == [("a", "GPU-1"), ("b", "GPU-2")]
-
-
-def test_traffic_follows_the_links_of_the_node() -> None:
-    node = load_node("h100-sxm")
-    operations = trace(
-        copy(0, 10, 1000, device=5),
-        copy(10, 20, 300, "d2h", device=5),
-        copy(20, 30, 50, "p2p", device=5, peer_device=1),
-        copy(30, 40, 9, "d2d", device=5),
-        copy(40, 50, 4, "p2p", device=5),  # to a GPU that is not told
-    ).operations
-    links, unrouted = link_traffic(operations, node)
-    sent = {link.between: link for link in links}
-    pcie = sent["cpu1", "gpu5"]
-    assert (pcie.copies, pcie.forward_bytes, pcie.back_bytes) == (2, 1000, 300)
-    assert pcie.forward_wire_bytes > 1000
-    assert (sent["memory1", "cpu1"].forward_bytes, sent["memory1", "cpu1"].back_bytes) == (1000, 300)
-    assert (sent["nvswitch", "gpu5"].forward_bytes, sent["nvswitch", "gpu5"].back_bytes) == (0, 50)
-    assert (sent["nvswitch", "gpu1"].forward_bytes, sent["nvswitch", "gpu1"].back_bytes) == (50, 0)
-    assert unrouted == 4
-    assert link_traffic(operations, None) == ([], 1354)
 
 
 def held(rank: int | None, process: int) -> TraceRank:

@@ -17,7 +17,7 @@ from busfare.answers.report import Sized, rows_of
 from busfare.errors import InputError
 from busfare.jobs.communication import Clock, Collective, Communication, Left, RankTimes
 from busfare.jobs.model import JobTimeline
-from busfare.jobs.partial import COUNTED, PATH, SIZES, LinkTraffic, Moved
+from busfare.jobs.partial import COUNTED, PATH, SIZES, Moved
 from busfare.jobs.parts import MOST_OPERATIONS, MOST_TRACES, SOME_OPERATIONS
 from busfare.jobs.ranks import copies_left_out
 from busfare.jobs.reduce import FIGURES, NS, Job, LinkHealth, Spreading, Valued, spread
@@ -31,7 +31,7 @@ FAILURES_LISTED = 100
 #: What a report leaves out, beside what its traces do.
 LEFT_OUT = (
     "unrelated-traces", "unreadable", "not-traces", "duplicates", "idle-processes", "unknown-rank", "several-of-a-rank",
-    "guessed-node", "unrouted",
+    "guessed-node",
 )  # fmt: skip
 
 
@@ -54,27 +54,6 @@ class Makespans(Struct):
     most: float
 
 
-class Carried(Struct):
-    """One direction of a link; predicted: at its full rate."""
-
-    bytes: int
-    wire_bytes: int
-    predicted_seconds: float | None
-
-
-class Traffic(Struct):
-    node: str
-    between: list[str]
-    link: str
-    copies: int
-    forward: Carried
-    back: Carried
-
-    @property
-    def bytes(self) -> int:
-        return self.forward.bytes + self.back.bytes
-
-
 class Failure(Struct):
     path: str
     why: str
@@ -92,7 +71,6 @@ class JobReport(Work, tag_field="schema", tag="busfare.report-job/1", kw_only=Tr
     by_path: list[MovedPath]
     size_histogram: list[Sized]
     link_health: LinkHealth
-    links: list[Traffic]
     collectives: list[Collective]
     straggler: Straggler | None
     clocks: list[Clock]
@@ -142,7 +120,6 @@ def job_report(job: Job) -> JobReport:
         by_path=rows_of(MovedPath, map(_moved, by_time)),
         size_histogram=rows_of(Sized, map(_moved, sorted(job.sizes.values(), key=lambda decade: decade.of))),
         link_health=job.link_health(),
-        links=[_traffic(link) for link in sorted(job.traffic.values(), key=lambda link: link.link)],
         collectives=together.collectives,
         straggler=together.straggler,
         clocks=together.clocks,
@@ -195,7 +172,7 @@ def _left_out(job: Job, together: Communication, ranked: int, ranks: int) -> Ite
     idle = len(job.idle) if job.working else 0
     files = [len(job.failures), job.foreign, job.duplicates]
     traces = [idle, job.traces - ranked - len(job.several), ranked - ranks, job.guessed]
-    counts = [unrelated, *files, *traces, job.sums["unrouted_bytes"]]
+    counts = [unrelated, *files, *traces]
     for id, count in zip(LEFT_OUT, counts, strict=True):
         if count:
             yield Left.of_job(id, count)
@@ -213,18 +190,3 @@ def _moved(moved: Moved) -> dict[str, Any]:
     rate = moved.bytes / (moved.ns * NS) if moved.ns else None
     sums = {"count": moved.count, "bytes": moved.bytes, "seconds": moved.ns * NS, "bytes_per_second": rate}
     return dict(zip(of, moved.of, strict=True)) | sums
-
-
-def _traffic(link: LinkTraffic) -> Traffic:
-    def carried(size: int, wire: int) -> Carried:
-        rate = link.line_bytes_per_s
-        return Carried(size, wire, wire / rate if rate else None)
-
-    return Traffic(
-        link.link[0],
-        list(link.between),
-        link.label,
-        link.copies,
-        forward=carried(link.forward_bytes, link.forward_wire_bytes),
-        back=carried(link.back_bytes, link.back_wire_bytes),
-    )

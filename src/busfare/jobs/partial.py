@@ -1,5 +1,5 @@
-"""What a trace adds to its job: a small summary of whole numbers, whose sums are the same in any order, with the traffic and
-the best rates of the links that its copies crossed.
+"""What a trace adds to its job: a small summary of whole numbers, whose sums are the same in any order, with the best rates
+of the links that its copies crossed.
 """
 
 from __future__ import annotations
@@ -10,11 +10,10 @@ from pathlib import Path
 import msgspec
 import polars as pl
 
-from busfare.cost.batches import batches
 from busfare.errors import InputError
 from busfare.jobs.parts import LEAST_RANKS, MOST_OPERATIONS
 from busfare.jobs.ranks import TraceRank, packed, place_of, ranks_of, rows_of
-from busfare.nodes import MemoryLink, Node
+from busfare.nodes import Node
 from busfare.trace import Omission, Trace
 from busfare.trace import totals as account
 
@@ -28,7 +27,7 @@ PATH, SIZES = ("direction", "source_memory", "destination_memory"), ("lower_byte
 COUNTED = ("kernels", "communication", "graph_work", "sets")
 #: The names of a partial's sums.
 SUMS = (
-    "makespan_ns", "transfers_bytes", "transfers_exposed_ns", "unrouted_bytes",
+    "makespan_ns", "transfers_bytes", "transfers_exposed_ns",
     *(f"{name}_{what}" for name in ("transfers", *COUNTED) for what in ("count", "ns")),
 )  # fmt: skip
 #: From here on a copy's rate is its link's.
@@ -45,23 +44,6 @@ class LinkRate(msgspec.Struct, frozen=True):
     direction: str
     bytes_per_second: float
     data_sheet_bytes_per_second: float | None
-
-
-class LinkTraffic(msgspec.Struct, frozen=True):
-    """One link of a node, by the node's name and its number there: `forward` is from the first of `between`.
-
-    Bytes are the data's own; wire bytes add headers and requests, by the wire's data sheet.
-    """
-
-    link: tuple[str, int]
-    between: tuple[str, str]
-    label: str
-    line_bytes_per_s: float | None  # None: as fast as the memory behind it
-    copies: int
-    forward_bytes: int
-    back_bytes: int
-    forward_wire_bytes: int
-    back_wire_bytes: int
 
 
 class Moved(msgspec.Struct, frozen=True):
@@ -89,8 +71,7 @@ Advise = Callable[[Trace, Node | None, bool], tuple[Node | None, list[Advice]]]
 class Partial(msgspec.Struct, frozen=True):
     """One trace's share of a job. `node` is where it was recorded, perhaps guessed; `gpus` are models that worked.
 
-    `sums`, by SUMS, are the trace's totals in whole nanoseconds and bytes; `unrouted_bytes` are of copies whose path
-    through the node is not known.
+    `sums`, by SUMS, are the trace's totals in whole nanoseconds and bytes.
     """
 
     format: str
@@ -104,7 +85,6 @@ class Partial(msgspec.Struct, frozen=True):
     sizes: list[Moved]
     findings: list[Advice]
     rates: list[LinkRate]
-    traffic: list[LinkTraffic]
     ranks: list[TraceRank]
     communicating: bytes  # `ranks.rows_of`, as Arrow IPC
     omissions: list[Omission]
@@ -123,7 +103,6 @@ def partial_of(
     later = of_many and small and not communicating.is_empty()
     node, findings = advise(trace, node, not later) if advise else (node, [])
     totals = account.totals(trace)
-    traffic, unrouted = link_traffic(trace.operations, node)
     rank, host = place_of(trace, path)
     return Partial(
         format=trace.format,
@@ -132,22 +111,21 @@ def partial_of(
         node=node.name if node else None,
         node_guessed=named is None and node is not None,
         gpus=_gpus(trace),
-        sums=dict(zip(SUMS, _sums(totals, unrouted), strict=True)),
+        sums=dict(zip(SUMS, _sums(totals), strict=True)),
         by_path=_moved(account.by_path(trace), PATH),
         sizes=_moved(account.size_histogram(trace), SIZES),
         findings=findings,
         rates=best_rates(trace, node)[:MOST_RATES],
-        traffic=traffic,
         ranks=ranks_of(trace)[:MOST_RANKS],
         communicating=packed(communicating),
         omissions=[noted.with_texts(lambda text: text[:LONGEST_TEXT]) for noted in trace.omissions],
     )
 
 
-def _sums(totals: account.Totals, unrouted_bytes: int) -> Iterator[int]:
+def _sums(totals: account.Totals) -> Iterator[int]:
     """The values of SUMS."""
     moved = totals.transfers
-    yield from (_ns(totals.makespan_seconds), moved.bytes, _ns(moved.exposed_seconds), unrouted_bytes)
+    yield from (_ns(totals.makespan_seconds), moved.bytes, _ns(moved.exposed_seconds))
     for counted in (moved, *(getattr(totals, name) for name in COUNTED)):
         yield from (counted.count, _ns(counted.seconds))
 
@@ -215,34 +193,3 @@ def _data_sheet(node: Node | None, direction: str, device: int, peer: int | None
     except (InputError, ValueError):
         return None
     return rate if rate < float("inf") else None
-
-
-def link_traffic(operations: pl.DataFrame, node: Node | None) -> tuple[list[LinkTraffic], int]:
-    """Traffic of each link that copies and migrations crossed, and the bytes whose path is not known."""
-    moved = operations.filter(
-        pl.col("kind").is_in(["copy", "migration"]), pl.col("direction").is_in(["h2d", "d2h", "p2p"])
-    )
-    unrouted = int(moved["bytes"].sum())
-    if node is None:
-        return [], unrouted
-    number_of = {id(link): number for number, link in enumerate(node.links)}
-    counts: dict[int, list[int]] = {}
-    for batch in batches(moved):
-        size = int(batch.sizes.sum())
-        path = batch.path(node)
-        if batch.stays_on_device(node):  # CPU and GPU share one memory: nothing crosses a link
-            unrouted -= size
-        elif path:
-            unrouted -= size
-            start = path.memory if batch.direction == "h2d" and path.memory else node.gpu(batch.device)
-            for link, forward in path.crossed(start.name):
-                wire = round(float(link.wire_bytes(batch.sizes, batch.flow).sum()))
-                new = (len(batch.rows), *((size, 0, wire, 0) if forward else (0, size, 0, wire)))
-                held = counts.get(number_of[id(link)], [0] * len(new))
-                counts[number_of[id(link)]] = [a + b for a, b in zip(held, new, strict=True)]
-    traffic = []
-    for number, crossed in sorted(counts.items()):
-        link = node.links[number]
-        rate = None if isinstance(link, MemoryLink) else link.line_rate
-        traffic.append(LinkTraffic((node.name, number), link.between, link.label, rate, *crossed))
-    return traffic, unrouted

@@ -14,7 +14,7 @@ from msgspec import Struct, convert
 from msgspec.structs import asdict, astuple
 
 from busfare.jobs.communication import Communication, Left, communication
-from busfare.jobs.partial import COUNTED, Advice, LinkRate, LinkTraffic, Moved, Partial
+from busfare.jobs.partial import COUNTED, Advice, LinkRate, Moved, Partial
 from busfare.jobs.ranks import Frames, TraceRank, numbered, original_of, separate_runs, unpacked
 from busfare.statements import Words
 
@@ -171,7 +171,7 @@ class Omitted(Struct, frozen=True):
     what: Words
 
 
-T = TypeVar("T", Moved, LinkTraffic, Best, Omitted)
+T = TypeVar("T", Moved, Best, Omitted)
 
 
 def join(into: dict[Any, T], name: Any, value: T) -> None:
@@ -203,7 +203,6 @@ class Job:
         self.sizes: dict[Any, Moved] = {}
         self.findings: dict[Any, Best] = {}
         self.omissions: dict[Any, Omitted] = {}
-        self.traffic: dict[Any, LinkTraffic] = {}
         self._links: dict[Any, tuple[LinkRate, Ranked]] = {}
         self.working: list[tuple[Ranked, list[int]]] = []
         self.idle: list[tuple[Ranked, list[int]]] = []
@@ -251,8 +250,6 @@ class Job:
             join(self.by_path, moved.of, moved)
         for sized in part.sizes:
             join(self.sizes, sized.of, sized)
-        for crossed in part.traffic:
-            join(self.traffic, crossed.link, crossed)
 
     @property
     def traces(self) -> int:

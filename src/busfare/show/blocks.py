@@ -212,15 +212,15 @@ def sizes(rows: Sequence[Sized]) -> Table:
     )
 
 
-#: Options that fix an omission; omissions whose count is of bytes, which their sentences name.
-FIXES, OF_BYTES = {"guessed-node": "; override with --from"}, ("unrouted",)
+#: Options that fix an omission.
+FIXES = {"guessed-node": "; override with --from"}
 
 
 def omitted(omissions: Sequence[Omission], title: str = "Limits of this trace") -> list[Items]:
     """What was skipped, repaired or unknown; no block if the list is empty."""
     sentences = []
     for o in omissions:
-        times = f" ({count(o.count)}×)" if o.count and o.id not in OF_BYTES else ""
+        times = f" ({count(o.count)}×)" if o.count else ""
         traces = o.traces if isinstance(o, Left) else 0
         of = f" ({several(traces, 'trace')}{'; first shown' * (traces > 1)})" if traces else ""
         sentences.append(f"{o.id}{times}: {o.what}{FIXES.get(o.id, '')}{of}")

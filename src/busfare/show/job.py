@@ -1,6 +1,4 @@
-"""The document of `report` on many traces, and its figures: ranks relative to the median, and traffic over the links of the
-node.
-"""
+"""The document of `report` on many traces, and its figures: ranks relative to the median, and the health of their links."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ import numpy as np
 
 from busfare.advise.amounts import count, percent, rate, ratio, several, size, time
 from busfare.advise.jobs import TOGETHER, JobFinding
-from busfare.answers.job import Carried, JobReport
+from busfare.answers.job import JobReport
 from busfare.jobs.model import JobTimeline
 from busfare.jobs.reduce import FIGURES, NS, SOUND, Called, Outlier, Ranked, Slow, Spreading
 from busfare.show.blocks import (
@@ -85,7 +83,7 @@ def job_document(
     if traces.failed:
         blocks.append(Text(f"{several(traces.failed, 'file')} could not be read (listed below)", "bold"))
     details = [*_strip(result, figures), *_spreads(result.spread, name, figures)]
-    details += [*_health(result), *_links(result)]
+    details += _health(result)
     if result.by_path:
         details.append(paths(result.by_path, "Transfers of all traces by path", MOST))
         details.append(sizes(result.size_histogram))
@@ -302,36 +300,6 @@ def _slow_link(link: Slow, name: Name) -> str:
     if link.share_of_data_sheet is not None:
         sentence += f", {percent(link.share_of_data_sheet)} of the data sheet"
     return sentence
-
-
-def _links(result: JobReport) -> list[Block]:
-    links = sorted(result.links, key=lambda link: -link.bytes)
-    if not links:
-        return []
-    single = len({link.node for link in links}) == 1
-    return [
-        table(
-            links,
-            f"Traffic over the links{f' of {links[0].node}' * single}, all traces",
-            {
-                **({} if single else {"node": "node"}),
-                "link": "link",
-                "between": lambda link: " → ".join(link.between),
-            },
-            {
-                "copies": "copies",
-                "→": lambda link: _carried(link.forward),
-                "←": lambda link: _carried(link.back),
-            },
-            notes=["In brackets: time at the full rate of the link (predicted)."],
-            most=MOST,
-        )
-    ]
-
-
-def _carried(carried: Carried) -> str:
-    seconds = carried.predicted_seconds
-    return size(carried.bytes) + (f" ({time(seconds)})" if seconds else "")
 
 
 def _gain(finding: JobFinding, result: JobReport) -> str:
