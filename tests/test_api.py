@@ -173,7 +173,7 @@ def test_answers_show_themselves(images: busfare.Run, tmp_path: Path) -> None:
         (lambda run: run.what_if(rank=[0, "x"]), "`rank` 'x' is not a number"),
         (lambda run: run.what_if(pin=3), "`pin` 3: give True for all, or a regular expression"),
         (lambda run: run.what_if(dedupe=3), "`dedupe` 3: give True"),
-        (lambda run: questions.BenchStrategies.of(outputs=17), "`outputs` 17 is not a whole number from 1 to 16"),
+        (lambda run: questions.BenchMethods.of(largest=17), "`largest` 17 is not a whole number from 1048576 to"),
         (lambda run: questions.Record.of(delay=1, nvtx="x"), "`delay`: the program itself starts the recording"),
         (lambda run: questions.Record.of(flush_every=0), "`flush_every` 0.0: give 0.01 seconds or more"),
         (lambda run: busfare.report([IMAGES, PINNED], baseline=run.report()), "`baseline` is of one run"),

@@ -97,7 +97,7 @@ def predicted_versions(cell: dict[str, Any], node: Node) -> tuple[Predicted, lis
     answer = Predicted.of(work, alone, machine_of(node))
     predictions = []
     for row in cell["versions"]:
-        predicted = answer.at(row["strategy"], row["streams"]) if row["gpus"] == 1 else None
+        predicted = answer.at(row["strategy"], row["streams"])
         if predicted is not None:
             low, high = row["measured_interval_seconds"] or 2 * [row["measured_seconds"]]
             version = Version(row["strategy"], row["streams"], row["measured_seconds"], (low, high))

@@ -7,20 +7,15 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from cuda.bindings import driver
 
-from busfare.errors import InputError
 from busfare.measure.bench import program as programs
-from busfare.measure.bench.kernel import KERNELS, RELATIVE, Work, expected, fill, slacks, user_kernel
+from busfare.measure.bench.kernel import KERNELS, RELATIVE, Work, expected, fill, slacks
 from busfare.measure.bench.methods import METHODS
 from busfare.measure.bench.program import Program
-from busfare.measure.bench.run import Run
-from busfare.measure.bench.strategies import run_cells
 from busfare.measure.cases import Case, Samples, at_once, copies
 from busfare.measure.cuda.board import Flags, _differences
 from busfare.measure.cuda.device import CudaDevice
@@ -28,19 +23,9 @@ from busfare.measure.cuda.driver import compiled, source_of
 from busfare.measure.cuda.methods import CudaMethods, expected_value
 from busfare.measure.cuda.strategies import CudaStrategies
 from busfare.measure.run import StalledError, UnavailableError, WrongDataError
-from busfare.nodes import load_node
-from busfare.planning import machine_of
 from tests.measure.stand_in_driver import StandIn
 
 ARCHITECTURES = [(7, 5), (9, 0), (12, 0)]
-
-MINE = """
-extern "C" __global__ void mine(const double* a, const double* b, double* c, unsigned long long first,
-                                unsigned long long count, unsigned long long level) {
-    unsigned long long i = (unsigned long long)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < count) c[first + i] = a[first + i] - b[first + i];
-}
-"""
 
 
 @pytest.mark.parametrize("capability", ARCHITECTURES)
@@ -51,34 +36,7 @@ def test_every_kernel_compiles(capability: tuple[int, int]) -> None:
         assert kernel.function.encode() in code
 
 
-def test_a_users_kernel_compiles(tmp_path: Path) -> None:
-    path = tmp_path / "mine.cu"
-    path.write_text(MINE)
-    kernel = user_kernel(path, 2, 1)
-    assert (kernel.function, kernel.inputs, kernel.outputs, kernel.reference) == ("mine", 2, 1, None)
-    assert b"mine" in compiled(kernel.source, path.name, (9, 0))
-    path.write_text(MINE + MINE.replace("mine", "other"))
-    assert user_kernel(path, 2, 1, "other").function == "other"
-
-
-@pytest.mark.parametrize(
-    ("text", "arguments", "message"),
-    [
-        ("", (1, 1), "no kernel declared"),
-        (MINE + MINE.replace("mine", "other"), (2, 1, "third"), r"no kernel 'third'.*it has mine, other"),
-        (MINE + MINE.replace("mine", "other"), (1, 1), "2 kernels"),
-    ],
-)
-def test_a_file_without_a_single_kernel_is_refused(
-    tmp_path: Path, text: str, arguments: tuple[Any, ...], message: str
-) -> None:
-    path = tmp_path / "mine.cu"
-    path.write_text(text)
-    with pytest.raises(InputError, match=message):
-        user_kernel(path, *arguments)
-
-
-def every_program(work: Work) -> list[tuple[Program, ...]]:
+def every_program(work: Work) -> list[Program]:
     single = [programs.explicit(work), programs.batched(work), programs.mapped(work)]
     for count in (1, 2, 4, 6, 9):
         single += [
@@ -87,13 +45,13 @@ def every_program(work: Work) -> list[tuple[Program, ...]]:
             programs.streams(work, count, "graph"),
             programs.three_streams(work, count),
         ]
-    return [(made,) for made in single]
+    return single
 
 
-def loaded(stand_in: StandIn, work: Work, gpus: int = 1) -> tuple[CudaStrategies, list[np.ndarray]]:
+def loaded(stand_in: StandIn, work: Work) -> tuple[CudaStrategies, list[np.ndarray]]:
     """A device with the inputs of `work`, which expects the reference; and the reference."""
     stand_in.work = work
-    device = CudaStrategies(gpus)
+    device = CudaStrategies(1)
     device.load(work)
     fill(work, device.inputs())
     right = expected(work, device.inputs())
@@ -125,7 +83,7 @@ def test_without_its_events_buoydiff_is_wrong_in_some_order(stand_in: StandIn) -
     wrong = 0
     for _ in range(5):
         device.clear()
-        device.run((bare,), 1)
+        device.run(bare, 1)
         wrong += device.compare().wrong
     assert wrong
     device.close()
@@ -141,26 +99,16 @@ def test_cleared_arrays_never_pass_the_check(stand_in: StandIn) -> None:
     for kind in ("h2d", "d2h"):
         kept = tuple(op for op in whole.operations if op.kind != kind)
         device.clear()
-        device.run((Program("explicit", 1, kept),), 1)
+        device.run(Program("explicit", 1, kept), 1)
         assert device.compare().wrong == 3 * work.elements
     # The comparison sees one element that is off by little more than is allowed, and where.
-    device.run((whole,), 1)
+    device.run(whole, 1)
     assert (device.compare().wrong, device.compare().first) == (0, None)
     allowed = RELATIVE * abs(right[1][70]) + slacks(right)[1]
     device.outputs()[1][70] = right[1][70] + 0.9 * allowed
     assert device.compare().wrong == 0 and device.compare().worst == pytest.approx(0.9, rel=0.01)
     device.outputs()[1][70] = right[1][70] + 1.1 * allowed
     assert (device.compare().wrong, device.compare().first) == (1, 70)
-    device.close()
-
-
-def test_two_gpus_give_the_result_together(stand_in: StandIn) -> None:
-    work = Work(KERNELS["buoydiff"], 6, 96)
-    device, _ = loaded(stand_in, work, 2)
-    shares = tuple(programs.streams(work, 6, share=share) for share in (range(3), range(3, 6)))
-    device.clear()
-    device.run(shares, 1)
-    assert device.compare().wrong == 0
     device.close()
 
 
@@ -172,29 +120,8 @@ def test_what_does_not_fit_a_queue_is_run_at_once(stand_in: StandIn, monkeypatch
     device = CudaStrategies(1)
     device.load(work)
     monkeypatch.setattr(Flags, "verify", verify)
-    timing = device.run((programs.streams(work, 6),), 3)
+    timing = device.run(programs.streams(work, 6), 3)
     assert not timing.held and len(timing.device_s) == 3
-    device.close()
-
-
-def test_a_kernel_without_a_reference_is_held_against_its_explicit_version(
-    stand_in: StandIn, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    reference = stand_in.work = Work(KERNELS["scale"], 6, 96)
-    device = CudaStrategies(1)
-    unreferenced = replace(reference, kernel=replace(reference.kernel, name="mine", reference=None))
-    machine = machine_of(load_node("h100-probed"))
-    (cell,) = run_cells(Run(device, machine, quick=True), [unreferenced])
-    assert cell.checked_against == "the explicit version, because there is no reference"
-    assert all(v.error_share == 0 for v in cell.versions)
-    # A version that gives something else is left out, and named.
-    half = replace(
-        programs.mapped(unreferenced), operations=programs.kernels_alone(unreferenced, 2).operations[:1]
-    )
-    monkeypatch.setattr(programs, "mapped", lambda work: half)
-    run = Run(device, machine, quick=True)
-    assert not run_cells(run, [unreferenced])
-    assert "mine 6×96 mapped 1" in {row.case for row in run.left_out}
     device.close()
 
 

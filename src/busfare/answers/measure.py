@@ -28,32 +28,30 @@ __all__ = ["ProbeResult", "ProbedCase", "ResidualCase", "bench", "opened", "read
 
 class _Measured(NamedTuple):
     """What a command measures with: what plays a node, and what drives GPUs, a module and its class, imported where there
-    are some, for it needs the extra 'gpu'; of a benchmark what prepares its run, and its result.
+    are some, for it needs the extra 'gpu'; of a benchmark what runs it, and its result.
     """
 
     command: str
     play: Callable[[Node], Any]
     module: str
     drive: str
-    prepare: Any = None
+    run: Any = None
     result: Any = None
 
 
 _MEASURED: dict[type, _Measured] = {
     Probe: _Measured("probe", VirtualDevice, "device", "CudaDevice"),
     BenchMethods: _Measured(
-        "bench methods", VirtualMethods, "methods", "CudaMethods", methods.prepared, MethodsResult
+        "bench methods", VirtualMethods, "methods", "CudaMethods", methods.measured, MethodsResult
     ),
     BenchStrategies: _Measured(
-        "bench strategies", VirtualStrategies, "strategies", "CudaStrategies", strategies.prepared, StrategiesResult
+        "bench strategies", VirtualStrategies, "strategies", "CudaStrategies", strategies.measured, StrategiesResult
     ),
 }  # fmt: skip
 
 
 def bench(question: Bench, progress: Progress | None, say: Say) -> Benched:
     """The result of a benchmark. Raises InputError, and NoGpuError where there is no GPU."""
-    # A kernel's file is refused before a GPU is looked for.
-    run = _MEASURED[type(question)].prepare(question)
     with closing(opened(question)) as device:
         if question.node is not None:
             predicted_for, source = load_node(question.node), "as given"
@@ -64,7 +62,8 @@ def bench(question: Bench, progress: Progress | None, say: Say) -> Benched:
             with closing(opened(probe)) as probed:
                 # Only the first GPU is predicted for.
                 predicted_for = evaluated(measured(probed, probe, progress, gpus=(0,))).node
-        result: Benched = run(Run(device, machine_of(predicted_for), question.quick, source, progress, say))
+        run = Run(device, machine_of(predicted_for), question.quick, source, progress, say)
+        result: Benched = _MEASURED[type(question)].run(run, question)
         return result
 
 

@@ -42,6 +42,7 @@ COMMANDS = {
 }
 
 NCU = "count with ncu, and give its output to project --counters (docs/kernels.md)"
+TIMED = "time your kernel, and use `plan --kernel TIME`"
 #: Removed options, values and commands; the text completes "… was removed; ".
 REMOVED = {
     "probe --fault": "--virtual NODE simulates a node without faults",
@@ -62,6 +63,12 @@ REMOVED = {
     "export --to nsys-sqlite": "use --to parquet",
     "export --to otf2": "use --to perfetto, or parquet",
     "plan --sweep": "run plan with --json for each value (docs/plan.md)",
+    "bench strategies --kernel": TIMED,
+    "bench strategies --in": TIMED,
+    "bench strategies --out": TIMED,
+    "bench strategies --function": TIMED,
+    "bench strategies --levels": TIMED,
+    "bench strategies --level-elements": TIMED,
     "bench kv": "use `plan kv`, which predicts the same layouts",
     "bench offload": "use `plan offload`, which predicts the same schedules",
 }

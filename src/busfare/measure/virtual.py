@@ -8,7 +8,7 @@ is computed, and nothing is checked. Everything that shows such figures says so.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 from itertools import product
 from typing import Any
@@ -250,13 +250,12 @@ class VirtualStrategies(_Played, StrategyDevice):
         #: Each program is played once.
         self._seconds = cache(self._play)
 
-    def run(self, programs: Sequence[Program], repeats: int, by_host: int = 0) -> Timing:
-        held = max(self._seconds(program) for program in programs)
+    def run(self, program: Program, repeats: int, by_host: int = 0) -> Timing:
+        held = self._seconds(program)
         device_s = tuple(self.noisy(held) for _ in range(repeats))
         if not by_host:
             return Timing(device_s, ())
-        calls_s = [0.0 if program.strategy == "graph" else _SUBMIT_S for program in programs]
-        called = max(map(self._seconds, programs, calls_s))
+        called = self._seconds(program, 0.0 if program.strategy == "graph" else _SUBMIT_S)
         return Timing(device_s, tuple(self.noisy(called + 2 * _SUBMIT_S) for _ in range(by_host)))
 
     def _play(self, program: Program, call_s: float = 0.0) -> float:

@@ -21,9 +21,8 @@ Recorded = Literal[
     "default", "kernels", "copies", "sets", "calls", "all-calls", "waits", "events", "memory", "managed", "markers",
     "overheads", "graphs", "addresses", "messages",
 ]  # fmt: skip
-#: Ints of a vector; and of a kernel of the user's own its arrays each way, levels, and doubles of a level.
+#: Ints of a vector.
 LEAST_INTS, MOST_INTS = 1 << 20, 1 << 28
-MOST_ARRAYS, MOST_LEVELS, MOST_LEVEL = 16, 4096, 1 << 28
 #: What is recorded is written no more often. Seconds.
 LEAST_FLUSH_S = 0.01
 
@@ -81,17 +80,4 @@ class BenchMethods(Bench):
 
 @dataclass(frozen=True, kw_only=True)
 class BenchStrategies(Bench):
-    """On a `kernel`, the user's own CUDA file: its `function`, arrays each way, `levels` of `level` doubles; or on ours."""
-
-    kernel: q.File | None = None
-    inputs: Annotated[int, q.whole(1, MOST_ARRAYS)] = 1
-    outputs: Annotated[int, q.whole(1, MOST_ARRAYS)] = 1
-    function: q.Text | None = None
-    levels: Annotated[int, q.whole(1, MOST_LEVELS)] = 42
-    level: Annotated[int, q.whole(1, MOST_LEVEL)] = 1 << 20
-
-    def __post_init__(self) -> None:
-        if self.kernel and self.virtual:
-            raise InputError(
-                "`kernel` needs a GPU, because a virtual node runs no kernels; leave out `virtual`"
-            )
+    """On W14's kernels and grids, and on others."""

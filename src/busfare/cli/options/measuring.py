@@ -62,15 +62,9 @@ methods = Command(
 )
 strategies = Command(
     "strategies",
-    "Compare explicit copies, mapped memory, streams, hybrid, graphs, batches and two GPUs on several kernels.",
+    "Compare explicit copies, mapped memory, streams, hybrid, graphs and batches on several kernels.",
     "measuring.strategies",
     predicted_by,
-    option("--kernel FILE.cu", "A kernel of your own; see docs/bench.md.", type=PATH),
-    option("--in inputs N", "With --kernel: number of input arrays.", default="1"),
-    option("--out outputs N", "With --kernel: number of output arrays.", default="1"),
-    option("--function NAME", "With --kernel: the kernel, if the file has several."),
-    option("--levels N", "With --kernel: levels of the grid.", default="42"),
-    option("--level-elements level N", "With --kernel: doubles per level.", default="1048576"),
     played,
     "Output",
     SHOWN,

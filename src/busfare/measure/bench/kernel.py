@@ -10,18 +10,15 @@ POP uses by default. Temperatures in °C (potential), salinities practical, pres
 from __future__ import annotations
 
 import os
-import re
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
-from busfare.errors import InputError
 from busfare.nodes import FloatArray
 
 #: Metres per second squared.
@@ -105,15 +102,13 @@ Reach = Literal["above", "surface"]
 #: Given the inputs of all levels and the number of one level: its outputs.
 Reference = Callable[[Sequence[FloatArray], int], list[FloatArray]]
 
-_DECLARED = re.compile(r'extern\s+"C"\s+__global__\s+void\s+(?:__launch_bounds__\s*\([^)]*\)\s*)?(\w+)\s*\(')
-
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel on arrays of doubles. `function` is its name in `source`, or in `kernels.cu` where that is empty.
+    """A kernel on arrays of doubles. `function` is its name in `cuda/bench.cu`.
 
     `accesses_in`: how often an input element crosses the link where it stays in mapped memory. `flops` and `work`
-    are of one element; `work` is what the source knows as WORK. `reference` is None for a kernel of the user's own.
+    are of one element; `work` is what the source knows as WORK.
     """
 
     name: str
@@ -122,11 +117,10 @@ class Kernel:
     inputs: int
     outputs: int
     flops: float
+    reference: Reference
     reaches: tuple[Reach, ...] = ()
     accesses_in: float = 1.0
     work: int = 1
-    source: str = ""
-    reference: Reference | None = None
 
 
 def _state(inputs: Sequence[FloatArray], k: int) -> list[FloatArray]:
@@ -145,8 +139,7 @@ def _computing(name: str, title: str, work: int) -> Kernel:
     # x ← 0.999 x + 0.0005 has a closed form, which does not take `work` passes.
     kept = 0.999**work
     return Kernel(
-        name, title, "compute", 1, 1, 2.0 * work, work=work,
-        reference=lambda i, k: [i[0][k] * kept + 0.5 * (1.0 - kept)],
+        name, title, "compute", 1, 1, 2.0 * work, lambda i, k: [i[0][k] * kept + 0.5 * (1.0 - kept)], work=work,
     )  # fmt: skip
 
 
@@ -154,54 +147,28 @@ def _computing(name: str, title: str, work: int) -> Kernel:
 KERNELS = {
     kernel.name: kernel
     for kernel in (
-        Kernel("state", "density of sea water and its two derivatives", "state", 2, 3, 90.0, reference=_state),
+        Kernel("state", "density of sea water and its two derivatives", "state", 2, 3, 90.0, _state),
         Kernel(
-            "buoydiff", "buoyancy differences of levels 1, k-1 and k", "buoydiff", 2, 2, 150.0,
-            ("above", "surface"), 3.0, reference=_buoydiff,
+            "buoydiff", "buoyancy differences of levels 1, k-1 and k", "buoydiff", 2, 2, 150.0, _buoydiff,
+            ("above", "surface"), 3.0,
         ),
-        Kernel("scale", "a product", "scale", 1, 1, 1.0, reference=lambda i, k: [1.5 * i[0][k]]),
+        Kernel("scale", "a product", "scale", 1, 1, 1.0, lambda i, k: [1.5 * i[0][k]]),
         _computing("compute-balanced", "2000 multiply-adds an element", 2000),
         _computing("compute-heavy", "8000 multiply-adds an element", 8000),
         Kernel(
-            "reread", "each element read three times", "reread", 1, 1, 3.0, accesses_in=3.0, work=3,
-            reference=lambda i, k: [3.0 * i[0][k]],
+            "reread", "each element read three times", "reread", 1, 1, 3.0, lambda i, k: [3.0 * i[0][k]],
+            accesses_in=3.0, work=3,
         ),
         Kernel(
             "gather", "three arrays in, one out", "gather", 3, 1, 4.0,
-            reference=lambda i, k: [i[0][k] + 2.0 * i[1][k] + 3.0 * i[2][k]],
+            lambda i, k: [i[0][k] + 2.0 * i[1][k] + 3.0 * i[2][k]],
         ),
         Kernel(
             "spread", "one array in, three out", "spread", 1, 3, 3.0,
-            reference=lambda i, k: [i[0][k] + 1.0, 2.0 * i[0][k], i[0][k] * i[0][k]],
+            lambda i, k: [i[0][k] + 1.0, 2.0 * i[0][k], i[0][k] * i[0][k]],
         ),
     )
 }  # fmt: skip
-
-
-def user_kernel(path: Path, inputs: int, outputs: int, function: str | None = None) -> Kernel:
-    """A kernel of the user's own, from a CUDA file. Raises InputError where the file holds none that can be meant.
-
-    Its signature: `extern "C" __global__ void NAME(const double* in, …, double* out, …, unsigned long long first,
-    unsigned long long count, unsigned long long level)`; thread i of the launch computes element `first + i`.
-    """
-    try:
-        text = path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "no UTF-8 text"
-        raise InputError(f"{path}: {why}; give a CUDA file with the kernel") from None
-    declared = sorted(set(_DECLARED.findall(text)))
-    names = ", ".join(declared)
-    if function is None and len(declared) != 1:
-        there = f"{len(declared)} kernels ({names})" if declared else "no kernel"
-        raise InputError(
-            f'{path}: {there} declared as `extern "C" __global__ void NAME(`; declare one, or choose with `function`'
-        )
-    name = function or declared[0]
-    if name not in declared:
-        raise InputError(
-            f'{path}: no kernel {name[:80]!r} declared as `extern "C" __global__ void`; it has {names or "none"}'
-        )
-    return Kernel(name, f"{path.name}, the user's own", name, inputs, outputs, 0.0, source=text)
 
 
 @dataclass(frozen=True)
@@ -298,10 +265,7 @@ def fill(work: Work, inputs: Sequence[FloatArray]) -> None:
 
 
 def expected(work: Work, inputs: Sequence[FloatArray]) -> list[FloatArray]:
-    """What every version must give: the reference in float64, on the CPU. Raises ValueError for a kernel without one."""
-    if work.kernel.reference is None:
-        raise ValueError(f"{work.kernel.name} has no reference")
-    reference = work.kernel.reference
+    """What every version must give: the reference in float64, on the CPU."""
     grids = [array.reshape(work.levels, work.level) for array in inputs]
     made = [np.empty((work.levels, work.level)) for _ in range(work.kernel.outputs)]
 
@@ -309,7 +273,7 @@ def expected(work: Work, inputs: Sequence[FloatArray]) -> list[FloatArray]:
         # Places of a level depend on the same places of others alone.
         for start in range(0, work.level, BLOCK):
             part = slice(start, start + BLOCK)
-            for grid, values in zip(made, reference([g[:, part] for g in grids], k), strict=True):
+            for grid, values in zip(made, work.kernel.reference([g[:, part] for g in grids], k), strict=True):
                 grid[k, part] = values
 
     _by_level(work, of_level)

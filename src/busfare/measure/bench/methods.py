@@ -190,9 +190,9 @@ def cases(quick: bool, largest: int) -> dict[Case, tuple[str, ...]]:
     return dict.fromkeys((Case(swept, a) for a in sweep), SWEEP_METHODS) | grid
 
 
-def prepared(question: BenchMethods) -> Callable[[Run[MethodDevice]], results.MethodsResult]:
-    """What measures vectors of up to `asked.largest` ints."""
-    return lambda run: methods_result(run, run_methods(run, question.largest))
+def measured(run: Run[MethodDevice], question: BenchMethods) -> results.MethodsResult:
+    """All methods on vectors of up to `question.largest` ints."""
+    return methods_result(run, run_methods(run, question.largest))
 
 
 def run_methods(run: Run[MethodDevice], largest: int) -> Methods:

@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
-from busfare.measure.bench.kernel import ELEMENT_BYTES, MOST_IN_ORDER, Work
+from busfare.measure.bench.kernel import MOST_IN_ORDER, Work
 from busfare.measure.run import GpuHost
 from busfare.nodes import FloatArray
 from busfare.planning import Machine, Prediction, Problem, plan, ranked
-from busfare.planning.streams import ByStreams, by_streams, played
+from busfare.planning.streams import ByStreams, by_streams
 
 #: Both ways to submit W14's streams: a stream a chunk, or a stream an engine.
 STREAMED = ("streams", "three-streams")
@@ -35,7 +35,7 @@ class Operation:
 
 @dataclass(frozen=True)
 class Program:
-    """What one GPU is given. Where an end is mapped, the kernel's pointers are the host's own."""
+    """What a GPU is given. Where an end is mapped, the kernel's pointers are the host's own."""
 
     strategy: str
     streams: int
@@ -78,32 +78,26 @@ def batched(work: Work) -> Program:
     return Program("batched", 1, (into, Operation("kernel", 0, work.whole), out))
 
 
-def streams(work: Work, count: int, strategy: str = "streams", share: Sequence[int] | None = None) -> Program:
+def streams(work: Work, count: int, strategy: str = "streams") -> Program:
     """`count` chunks, one per stream, breadth first: all copies in, all kernels, all copies out [W14 §VII]; as a `graph`; or
     with kernels that write their results to mapped host memory (`hybrid`).
 
     If kernels read other chunks, all copies in use one stream, because a GPU may reorder copies of several streams, and a
-    kernel would wait for one of the last. With `share`, only the kernels of those chunks run, and only their inputs are
-    copied: the share of one GPU.
+    kernel would wait for one of the last.
     """
-    cut, in_order = work.cut(count), bool(work.kernel.reaches) and count > 1
-    chosen = list(range(count)) if share is None else list(share)
-    needed = {chunk: work.chunks_of(cut[chunk], cut) for chunk in chosen}
-    copied = sorted({source for chunks in needed.values() for source in chunks})
-    stream_of = {chunk: n + in_order for n, chunk in enumerate(sorted({*copied, *chosen}))}
+    cut, in_order = work.cut(count), int(bool(work.kernel.reaches) and count > 1)
     operations: list[Operation] = []
-    last_copy: dict[int, int] = {}
-    for chunk in copied:
-        operations += _copies(work, "h2d", 0 if in_order else stream_of[chunk], cut[chunk])
-        last_copy[chunk] = len(operations) - 1
-    for chunk in chosen:
+    last_copy: list[int] = []
+    for chunk, part in enumerate(cut):
+        operations += _copies(work, "h2d", 0 if in_order else chunk, part)
+        last_copy.append(len(operations) - 1)
+    for chunk, part in enumerate(cut, in_order):
         # In order, the last copy stands for those before it.
-        after = (last_copy[max(needed[chunk])],) if in_order else ()
-        operations.append(Operation("kernel", stream_of[chunk], cut[chunk], after=after))
-    for chunk in chosen if strategy != "hybrid" else ():
-        operations += _copies(work, "d2h", stream_of[chunk], cut[chunk])
-    used = len(stream_of) + in_order
-    return Program(strategy, used, tuple(operations))
+        after = (last_copy[max(work.chunks_of(part, cut))],) if in_order else ()
+        operations.append(Operation("kernel", chunk, part, after=after))
+    for chunk, part in enumerate(cut if strategy != "hybrid" else (), in_order):
+        operations += _copies(work, "d2h", chunk, part)
+    return Program(strategy, count + in_order, tuple(operations))
 
 
 def three_streams(work: Work, count: int) -> Program:
@@ -191,8 +185,8 @@ class StrategyDevice(GpuHost, Protocol):
         """The host's outputs beside what was expected."""
         return Compared(0, 0.0)
 
-    def run(self, programs: Sequence[Program], repeats: int, by_host: int = 0) -> Timing:
-        """Runs a program a GPU, all at once, so many times; then `by_host` times without holding it, for the host's clock.
+    def run(self, program: Program, repeats: int, by_host: int = 0) -> Timing:
+        """Runs a program so many times; then `by_host` times without holding it, for the host's clock.
 
         Raises UnavailableError where it cannot be run here.
         """
@@ -251,24 +245,3 @@ class Predicted:
             # One array each way: nothing to batch.
             return replace(self.single["explicit"], strategy="batched")
         return self.single.get(strategy)
-
-    def shared(self, programs: tuple[Program, ...]) -> Prediction:
-        """The slower of the shares of several GPUs, each with a link of its own and the host for itself."""
-        shares = []
-        for program in programs:
-            into, out, computed = (
-                sum(len(op.part) * max(1, len(op.arrays)) for op in program.operations if op.kind == kind)
-                for kind in ("h2d", "d2h", "kernel")
-            )
-            share = computed / self.work.elements
-            problem = replace(
-                self.problem,
-                h2d_bytes=float(into * ELEMENT_BYTES),
-                d2h_bytes=float(out * ELEMENT_BYTES),
-                kernel_seconds=(self.problem.kernel_seconds or 0.0) * share,
-                kernel_at=tuple((n, seconds * share) for n, seconds in self.problem.kernel_at),
-                streams=None,
-            )
-            shares.append(played(problem, self.machine, "streams", program.streams))
-        by = "the slower share, as if each part had the host to itself"
-        return Prediction("streams-2gpu", programs[0].streams, max(shares), by)

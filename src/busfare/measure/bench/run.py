@@ -81,7 +81,6 @@ class Version(WithPrediction, kw_only=True):
 
     strategy: str
     streams: int
-    gpus: int
     measured_seconds: float
     measured_interval_seconds: tuple[float, float]
     measured_host_seconds: float | None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from statistics import median
@@ -11,7 +11,7 @@ from statistics import median
 from busfare.cost.ranges import strategy_range
 from busfare.measure.bench import program as programs
 from busfare.measure.bench import run as results
-from busfare.measure.bench.kernel import KERNELS, RELATIVE, Work, expected, fill, slacks, user_kernel
+from busfare.measure.bench.kernel import KERNELS, RELATIVE, Work, expected, fill, slacks
 from busfare.measure.bench.program import STRATEGIES, STREAMED, Predicted, Program, StrategyDevice, Timing
 from busfare.measure.bench.run import Run, off_percent
 from busfare.measure.cases import KIB, MIB, QUIETEST_PORTION, fastest_part, interval, overlapping
@@ -57,7 +57,7 @@ MOST_HOST_BYTES = 4 << 30
 #: programs slow for most of a run, but not for every millisecond of it.
 _IN_SERIES, _SHORT_S = ("explicit", "batched"), 5e-4
 
-_ORDER = (*_IN_SERIES, "mapped", "streams", "three-streams", "hybrid", "graph", "streams-2gpu")
+_ORDER = (*_IN_SERIES, "mapped", "streams", "three-streams", "hybrid", "graph")
 #: What every cell must have.
 _PLAIN = {"explicit", "mapped", "streams", "hybrid"}
 
@@ -68,7 +68,7 @@ class _Timed:
 
     strategy: str
     streams: int
-    programs: tuple[Program, ...]
+    program: Program
     timing: Timing = field(default_factory=Timing)
     visits: list[int] = field(default_factory=list)
     error_share: float | None = None
@@ -110,24 +110,24 @@ class Measuring:
         self._prepare()
         work = self.work
         counts = self._counts("streams")
-        kernels = {n: self._timed((programs.kernels_alone(work, n),)).device_s for n in counts}
+        kernels = {n: self._timed(programs.kernels_alone(work, n)).device_s for n in counts}
         predicted = Predicted.of(work, {n: median(s) for n, s in kernels.items()}, self.run.machine)
         versions = [_Timed(*version) for version in self._programs(predicted)]
         for moment in range(1 if self.run.quick else MOST_MOMENTS):
             if moment >= LEAST_MOMENTS and self.run.seconds > self.until:
                 break
-            self._link += self.run.device.run((programs.link_alone(work),), LEAST_RUNS)
+            self._link += self.run.device.run(programs.link_alone(work), LEAST_RUNS)
             self.order.shuffle(versions)
             for n, version in enumerate(versions):
                 what = f"{version.strategy} {version.streams}"
                 self.progress((moment + n / len(versions)) / MOST_MOMENTS, what)
                 if moment:
-                    version.add(self._timed(version.programs))
+                    version.add(self._timed(version.program))
                 else:
                     with self.run.attempt(f"{work.name} {what}"):
                         self._first(version)
             versions = [version for version in versions if version.visits]
-        versions.sort(key=lambda v: (len(v.programs), _ORDER.index(v.strategy), v.streams))
+        versions.sort(key=lambda v: (_ORDER.index(v.strategy), v.streams))
         if not {v.strategy for v in versions} >= _PLAIN:
             raise WrongDataError("a strategy could not be measured; see the rows of its versions")
         return self._cell(kernels, predicted, [self._version(v, predicted) for v in versions])
@@ -143,40 +143,30 @@ class Measuring:
             return
         self.progress(0.0, "inputs and reference")
         fill(work, device.inputs())
-        explicit = (programs.explicit(work),)
-        if work.kernel.reference is not None:
-            self._against, arrays = "the reference in float64 on the CPU", expected(work, device.inputs())
-        else:
-            self._against = "the explicit version, because there is no reference"
-            device.clear()
-            device.run(explicit, 1)
-            arrays = [array.copy() for array in device.outputs()]
+        self._against, arrays = "the reference in float64 on the CPU", expected(work, device.inputs())
         device.expect(arrays, RELATIVE, slacks(arrays))
         device.clear()
         if device.compare().wrong != work.kernel.outputs * work.elements:
             raise WrongDataError("the comparison on the GPU takes cleared arrays for results")
-        device.run(explicit, 1)  # data to compute on, not NaN
+        device.run(programs.explicit(work), 1)  # data to compute on, not NaN
 
     def _counts(self, strategy: str, *more: int) -> list[int]:
         sweep = QUICK_SWEEP if self.run.quick else SWEEPS[strategy]
         return sorted({n for n in (1, *sweep, *more) if n <= self.work.most_streams})
 
-    def _programs(self, predicted: Predicted) -> Iterator[tuple[str, int, tuple[Program, ...]]]:
-        """Every version: its strategy, its number of streams, and a program a GPU."""
+    def _programs(self, predicted: Predicted) -> Iterator[tuple[str, int, Program]]:
+        """Every version: its strategy, its number of streams, and its program."""
         work = self.work
         for whole in (programs.explicit(work), programs.batched(work), programs.mapped(work)):
-            yield whole.strategy, 1, (whole,)
+            yield whole.strategy, 1, whole
         for strategy in SWEEPS:
             for n in self._counts(strategy, predicted.cut[strategy].best):
                 if strategy != "three-streams":
-                    yield strategy, n, (programs.streams(work, n, strategy),)
+                    yield strategy, n, programs.streams(work, n, strategy)
                 elif n > 1:
-                    yield strategy, n, (programs.three_streams(work, n),)
+                    yield strategy, n, programs.three_streams(work, n)
         best = predicted.cut["streams"].best
-        yield "graph", best, (programs.streams(work, best, "graph"),)
-        if self.run.device.gpus > 1 and best > 1:
-            shares = (range(best // 2), range(best // 2, best))
-            yield "streams-2gpu", best, tuple(programs.streams(work, best, share=share) for share in shares)
+        yield "graph", best, programs.streams(work, best, "graph")
 
     def _checked(self) -> float | None:
         """Compares the results of what ran last, element by element; the largest error over what is allowed."""
@@ -191,13 +181,13 @@ class Measuring:
     def _first(self, version: _Timed) -> None:
         """The first moment of a version, its results compared before and after."""
         self.run.device.clear()
-        self.run.device.run(version.programs, 1)
+        self.run.device.run(version.program, 1)
         self._checked()
-        timing = self._timed(version.programs, BY_HOST)
+        timing = self._timed(version.program, BY_HOST)
         version.error_share = self._checked()
         version.add(timing)
 
-    def _timed(self, chosen: Sequence[Program], by_host: int = 0) -> Timing:
+    def _timed(self, chosen: Program, by_host: int = 0) -> Timing:
         """The runs of one moment: as many as MOMENT_S holds."""
         if self.run.quick:
             return self.run.device.run(chosen, BY_HOST, by_host)
@@ -206,14 +196,11 @@ class Measuring:
         return timing + self.run.device.run(chosen, more) if more > 0 else timing
 
     def _version(self, timed: _Timed, predicted: Predicted) -> results.Version:
-        gpus, timing, seconds = len(timed.programs), timed.timing, timed.seconds
-        due = predicted.at(timed.strategy, timed.streams) if gpus == 1 else predicted.shared(timed.programs)
-        # No held-out machine had several GPUs.
-        with_range = due.seconds if due and gpus == 1 else None
+        timing, seconds = timed.timing, timed.seconds
+        due = predicted.at(timed.strategy, timed.streams)
         return results.Version(
             strategy=timed.strategy,
             streams=timed.streams,
-            gpus=gpus,
             measured_seconds=seconds,
             measured_interval_seconds=interval(timing.device_s),
             measured_host_seconds=median(timing.host_s) if timing.host_s else None,
@@ -225,7 +212,7 @@ class Measuring:
             error_percent=off_percent(due.seconds if due else None, seconds),
             checked=timed.error_share is not None,
             error_share=timed.error_share,
-            **strategy_range(timed.strategy, with_range, self.run.machine.node),
+            **strategy_range(timed.strategy, due.seconds if due else None, self.run.machine.node),
         )
 
     def _cell(
@@ -285,18 +272,10 @@ class Measuring:
         )
 
 
-def prepared(question: BenchStrategies) -> Callable[[Run[StrategyDevice]], results.StrategiesResult]:
-    """What runs all strategies on the user's own kernel, or on ours. Raises InputError where its file holds none."""
-    works = QUICK_CELLS if question.quick else CELLS
-    if question.kernel is not None:
-        kernel = user_kernel(question.kernel, question.inputs, question.outputs, question.function)
-        works = (Work(kernel, question.levels, question.level),)
-
-    def measured(run: Run[StrategyDevice]) -> results.StrategiesResult:
-        cells = run_cells(run, works)
-        return results.StrategiesResult(cells=cells, **run.origin("strategies", cells))
-
-    return measured
+def measured(run: Run[StrategyDevice], question: BenchStrategies) -> results.StrategiesResult:
+    """All strategies on every cell."""
+    cells = run_cells(run, QUICK_CELLS if question.quick else CELLS)
+    return results.StrategiesResult(cells=cells, **run.origin("strategies", cells))
 
 
 def run_cells(run: Run[StrategyDevice], works: Sequence[Work]) -> list[results.StrategyCell]:

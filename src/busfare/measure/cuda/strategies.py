@@ -7,7 +7,7 @@ import struct
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -39,7 +39,7 @@ def _all_bytes(work: Work) -> int:
 
 
 class _Part:
-    """One GPU's part of a work: its arrays, from one address on, and its kernel."""
+    """The GPU's part of a work: its arrays, from one address on, and its kernel."""
 
     def __init__(self, board: Board, work: Work) -> None:
         """Raises UnavailableError where memory does not suffice, and InputError where the kernel does not compile."""
@@ -47,9 +47,11 @@ class _Part:
         board.enter()
         require_room(0, _all_bytes(work))
         arrays = kernel.inputs + kernel.outputs
-        text, kinds = kernel.source or cuda.source_of("bench.cu"), (*(POINTER,) * arrays, LONG, LONG, LONG)
+        source, kinds = cuda.source_of("bench.cu"), (*(POINTER,) * arrays, LONG, LONG, LONG)
         options = (f"-DWORK={kernel.work}",)
-        self._module = Module(text, f"{kernel.name}.cu", board.capability, {kernel.function: kinds}, options)
+        self._module = Module(
+            source, f"{kernel.name}.cu", board.capability, {kernel.function: kinds}, options
+        )
         self.arena = cuda.allocate("device", _all_bytes(work))
         # Launched once on nothing: what is loaded late would wait for the blocking kernel, which waits for it.
         self._launcher([self.arena.address] * arrays, 0, 0, 1)(board.streams(1)[0])
@@ -125,12 +127,12 @@ def _forked(steps: Sequence[Step]) -> list[Step]:
 
 
 class CudaStrategies(CudaHost):
-    """Runs programs on the machine's GPUs."""
+    """Runs programs on the machine's first GPU."""
 
     def __init__(self, gpus: int) -> None:
         super().__init__(gpus)
-        self._parts: dict[int, _Part] = {}
-        #: Pinned memory of all arrays; and in the first GPU's memory what is found, and each array as it should be.
+        self._part: _Part | None = None
+        #: Pinned memory of all arrays; and in the GPU's memory what is found, and each array as it should be.
         self._host: Buffer | None = None
         self._wanted: list[Buffer] = []
         self._allowed: tuple[float, Sequence[float]] = (0.0, ())
@@ -140,16 +142,9 @@ class CudaStrategies(CudaHost):
     def load(self, work: Work) -> None:
         self._forget()
         self._work = work
-        self._part(0)
+        self._part = _Part(self.board_of(0), work)
         require_room(_all_bytes(work), 0)
         self._host = cuda.allocate("pinned", _all_bytes(work))
-
-    def _part(self, ordinal: int) -> _Part:
-        """What a GPU has of the work."""
-        board = self.board_of(ordinal)
-        if ordinal not in self._parts:
-            self._parts[ordinal] = _Part(board, self._work)
-        return self._parts[ordinal]
 
     def _arrays(self, first: int, count: int) -> list[FloatArray]:
         assert self._host is not None, "no work was loaded"
@@ -163,21 +158,19 @@ class CudaStrategies(CudaHost):
         return self._arrays(self._work.kernel.inputs, self._work.kernel.outputs)
 
     def clear(self) -> None:
-        for part in self._parts.values():
-            part.clear()
+        assert self._part is not None, "no work was loaded"
+        self._part.clear()
         # The host's outputs get theirs over the link, which is faster than the processor writes.
-        first = self._part(0)
-        first.board.enter()
         for n, array in enumerate(self.outputs(), self._work.kernel.inputs):
-            source = first.arena.address + n * _spaced(self._work)
-            cuda.copier("d2h", int(array.ctypes.data), source, array.nbytes)(first.board.streams(1)[0])
+            source = self._part.arena.address + n * _spaced(self._work)
+            cuda.copier("d2h", int(array.ctypes.data), source, array.nbytes)(self._part.board.streams(1)[0])
         cuda.finish()
 
     def expect(self, arrays: Sequence[FloatArray], relative: float, slacks: Sequence[float]) -> None:
         """What the results should be is kept by a GPU, which compares: at the link's rate, where the processor would take a
         second for what was measured in milliseconds.
         """
-        self._part(0).board.enter()
+        self.board_of(0).enter()
         self._allowed = relative, tuple(slacks)
         self._wanted.append(cuda.allocate("device", 24))
         for array in arrays:
@@ -185,7 +178,7 @@ class CudaStrategies(CudaHost):
             cuda.upload(self._wanted[-1].address, array)
 
     def compare(self) -> Compared:
-        board, (relative, slacks) = self._part(0).board, self._allowed
+        board, (relative, slacks) = self.board_of(0), self._allowed
         board.enter()
         counters, *wanted = (buffer.address for buffer in self._wanted)
         wrong, worst, first = 0, 0.0, None
@@ -197,24 +190,19 @@ class CudaStrategies(CudaHost):
             first = place if count and first is None else first
         return Compared(wrong, worst, first)
 
-    def run(self, programs: Sequence[Program], repeats: int, by_host: int = 0) -> Timing:
-        assert self._host is not None, "no work was loaded"
-        with ExitStack() as made:
-            timed = [
-                made.enter_context(self._part(ordinal).prepared(program, self._host.address))
-                for ordinal, program in enumerate(programs)
-            ]
-            return self._timing(programs, timed, repeats, by_host)
+    def run(self, program: Program, repeats: int, by_host: int = 0) -> Timing:
+        assert self._part is not None and self._host is not None, "no work was loaded"
+        with self._part.prepared(program, self._host.address) as timed:
+            return self._timing(program, timed, repeats, by_host)
 
-    def _timing(self, programs: Sequence[Program], timed: list[Timed], repeats: int, by_host: int) -> Timing:
-        # Operations in all, and the most in one stream.
-        in_streams = [Counter(op.stream for op in program.operations) for program in programs]
-        longest = max(n.total() for n in in_streams), max(max(n.values()) for n in in_streams)
+    def _timing(self, program: Program, timed: Timed, repeats: int, by_host: int) -> Timing:
+        in_streams = Counter(op.stream for op in program.operations)
+        longest = in_streams.total(), max(in_streams.values())
         held = not any(longest[0] >= all_ and longest[1] >= by_stream for all_, by_stream in self._too_many)
         device_s: list[float] = []
         while len(device_s) < repeats:
             try:
-                device_s.append(max(once(timed, held)[0]))
+                device_s.append(max(once((timed,), held)[0]))
             except StalledError:
                 # It is longer than a launch queue: gaps between the host's calls are in all of its samples then.
                 self._too_many.append(longest)
@@ -228,23 +216,20 @@ class CudaStrategies(CudaHost):
             self.boards[0].enter()
             for buffer in (*self._wanted, *((self._host,) if self._host else ())):
                 buffer.free()
-        for part in self._parts.values():
-            part.free()
+        if self._part:
+            self._part.free()
         self._wanted.clear()
-        self._parts.clear()
-        self._host = None
+        self._part = self._host = None
 
     def close(self) -> None:
         self._forget()
         super().close()
 
 
-def _called(timed: list[Timed]) -> float:
+def _called(timed: Timed) -> float:
     """Seconds of the host's clock from the first call until everything is done."""
     began = time.perf_counter()
-    for work in timed:
-        work.board.enter()
-        work.issue(work.streams)
-    for work in timed:
-        work.synchronise()
+    timed.board.enter()
+    timed.issue(timed.streams)
+    timed.synchronise()
     return time.perf_counter() - began
