@@ -11,8 +11,6 @@ import pytest
 from click.testing import CliRunner
 
 from busfare.cli import app, measuring
-from busfare.measure.bench.methods import crossover
-from busfare.measure.bench.run import ranked
 from busfare.measure.cases import read_record
 from busfare.nodes import load_node
 from tests.conftest import Run
@@ -158,18 +156,3 @@ def test_unusable_input_gets_a_single_line(arguments: tuple[str, ...], message: 
     assert done.returncode == 2
     assert message in done.stderr
     assert len(done.stderr.splitlines()) == 1
-
-
-def test_the_crossover_lies_on_the_line_between_two_accesses() -> None:
-    assert crossover([1, 2, 4], [1.0, 2.0, 4.0], [2.5, 2.5, 2.5]) == pytest.approx(2.5)
-    assert crossover([1, 2], [3.0, 4.0], [2.0, 2.0]) == 1.0
-    assert crossover([1, 2], [1.0, 1.5], [2.0, 2.0]) is None
-
-
-def test_a_ranking_is_wrong_where_separated_measurements_were_predicted_in_reverse() -> None:
-    samples = {"pinned": [1.0, 1.1, 1.2], "zero-copy": [1.15, 1.3, 1.4], "managed": [5.0, 5.1, 5.2]}
-    assert ranked(samples, {"pinned": 2.0, "zero-copy": 1.0, "managed": 3.0}).wrong == []
-    assert ranked(samples, {"pinned": 2.0, "zero-copy": 3.5, "managed": 3.0}).wrong == [
-        ["zero-copy", "managed"]
-    ]
-    assert ranked(samples, {"pinned": 3.0, "managed": 3.0}).wrong == []

@@ -126,7 +126,7 @@ def _against_streams(cell: results.StrategyCell, seen: str) -> list[Line]:
 
 
 def methods_document(result: results.MethodsResult) -> Document:
-    """A line a method of each case; then S16's own figures beside ours, and the crossover."""
+    """A line a method of each case; then S16's own figures beside ours."""
     blocks: list[Block] = []
     for number, accesses in ((1, 1), (2, 50)):
         cells = [cell for cell in result.cells if cell.accesses == accesses]
@@ -135,8 +135,6 @@ def methods_document(result: results.MethodsResult) -> Document:
             blocks.append(Figure(f"situation{number}", _ranges(cells, result.seen), title))
     blocks += [_case(cell) for cell in result.cells]
     blocks += _with_published(result)
-    if result.crossover:
-        blocks += _crossing(result.crossover, result.seen)
     return _benched("Migration methods", result, blocks)
 
 
@@ -193,21 +191,3 @@ def _with_published(result: results.MethodsResult) -> list[Block]:
     ]
     chart = Bars(methods, series, "time relative to zero-copy, one access", "")
     return [Table(columns, rows, "Mean of S16's five sizes"), Figure("published", chart)]
-
-
-def _crossing(crossing: results.Crossover, seen: str) -> list[Block]:
-    here, due = (
-        "no number of" if number is None else f"{number:.2f}"
-        for number in (crossing.measured_accesses, crossing.predicted_accesses)
-    )
-    sentence = (
-        f"Pinned copies beat zero-copy from {here} accesses an element on ({seen}), {due} (predicted), "
-        f"at {several(crossing.elements, 'int')}"
-    )
-    lines = [
-        Line(f"{method}, {what}", colour, crossing.accesses, seconds[method], predicted=what == "predicted")
-        for what, seconds in ((seen, crossing.measured_seconds), ("predicted", crossing.predicted_seconds))
-        for method, colour in (("zero-copy", COLOURS[5]), ("pinned", RUN))
-    ]
-    chart = Lines(lines, "accesses an element", "time of copies and kernel", whole=True)
-    return [Text(sentence, title="Zero-copy against pinned copies"), Figure("crossover", chart)]

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any, NamedTuple, Protocol
 
-import numpy as np
-
 from busfare.cost.ranges import strategy_range
 from busfare.measure.bench import run as results
-from busfare.measure.bench.run import Run, best, off_percent, ranked
+from busfare.measure.bench.run import Run, best, off_percent
 from busfare.measure.run import GpuHost
 from busfare.nodes import Node
 from busfare.planning import Machine, Prediction, Problem, plan
@@ -47,8 +45,6 @@ ELEMENTS, LARGER = tuple(1 << n for n in range(20, 25)), (1 << 26, 1 << 28)
 QUICK_ELEMENTS = (1 << 20, 1 << 24)
 #: Accesses an element: S16's two situations.
 ACCESSES = (1, 50)
-#: The sweep on which the crossover is found, at SWEPT elements, with the methods that cross.
-SWEEP, SWEPT, SWEEP_METHODS = (1, 2, 3, 4, 5, 6, 8, 10, 16, 25, 50), 1 << 24, ("pinned", "zero-copy")
 #: Runs of each case [S16: 'an average of five executions'].
 RUNS = 5
 #: Pieces of a batched copy.
@@ -179,15 +175,10 @@ class Methods:
         return median(self.gpu_samples(m))
 
 
-def cases(quick: bool, largest: int) -> dict[Case, tuple[str, ...]]:
-    """What is run, with the methods of each case: the grid with all of them, then the sweep with those that cross."""
+def cases(quick: bool, largest: int) -> list[Case]:
+    """What is run with all methods, in order."""
     sizes = [n for n in (QUICK_ELEMENTS if quick else (*ELEMENTS, *LARGER)) if n <= largest]
-    grid: dict[Case, tuple[str, ...]] = {
-        Case(n, a): tuple(METHODS) for n in sizes for a in ACCESSES if n <= ELEMENTS[-1] or a == 1
-    }
-    swept = min(SWEPT, largest)
-    sweep = (1, 2, 4, 8, 50) if quick else SWEEP
-    return dict.fromkeys((Case(swept, a) for a in sweep), SWEEP_METHODS) | grid
+    return [Case(n, a) for n in sizes for a in ACCESSES if n <= ELEMENTS[-1] or a == 1]
 
 
 def measured(run: Run[MethodDevice], question: BenchMethods) -> results.MethodsResult:
@@ -211,7 +202,7 @@ def run_methods(run: Run[MethodDevice], largest: int) -> Methods:
             continue
         with run.attempt(what):
             methods.allocation_s[method] = device.start(method, size)
-            for case in sorted(c for c, by in chosen.items() if c.elements == size and method in by):
+            for case in (case for case in chosen if case.elements == size):
                 if case not in methods.kernel_s:
                     methods.kernel_s[case] = device.kernel_seconds(*case)
                 runs, held = tuple(device.run(*case, RUNS)), tuple(device.held(*case, RUNS))
@@ -249,7 +240,6 @@ def methods_result(run: Run[MethodDevice], methods: Methods) -> results.MethodsR
 
     return results.MethodsResult(
         cells=[_cell(run, methods, case, predicted[case]) for case in cases],
-        crossover=_crossover(methods, predicted),
         normalised=results.Situations(
             *(
                 _over(whole, [dict.fromkeys(s, s.get("zero-copy", 0.0)) for s in whole])
@@ -279,7 +269,6 @@ def _cell(run: Run[MethodDevice], methods: Methods, case: Case, predicted: Plann
         measured_kernel_seconds=methods.kernel_s[case],
         measured_host_seconds=host_s,
         methods=rows,
-        ranking=ranked(gpu, planned),
         best=best(gpu, planned),
         best_whole=best({row.method: row.runs_seconds for row in rows}, whole),
     )
@@ -321,37 +310,6 @@ def _method(
         checked=not run.device.virtual,
         **due,
     )
-
-
-def _crossover(methods: Methods, predicted: Mapping[Case, Planned]) -> results.Crossover | None:
-    """From how many accesses on pinned copies beat zero-copy, at the size that was swept."""
-    compared = [case for case in predicted if {*SWEEP_METHODS} <= {m.method for m in methods.of(case)}]
-    if not compared:
-        return None
-    sizes = [case.elements for case in compared]
-    elements = max(sizes, key=lambda n: (sizes.count(n), n))
-    swept = sorted(case for case in compared if case.elements == elements)
-    accesses = [case.accesses for case in swept]
-    # Both initialise and sum pinned memory: that part would only add its noise.
-    runs = [m for case in swept for m in methods.of(case)]
-    measured = {name: [methods.gpu_s(m) for m in runs if m.method == name] for name in SWEEP_METHODS}
-    planned = {name: [predicted[case][name].seconds for case in swept] for name in SWEEP_METHODS}
-    here, there = (crossover(accesses, side["zero-copy"], side["pinned"]) for side in (measured, planned))
-    factor = max(here / there, there / here) if here and there else None
-    return results.Crossover(elements, [float(a) for a in accesses], measured, planned, here, there, factor)
-
-
-def crossover(accesses: Sequence[int], zero_copy: Sequence[float], pinned: Sequence[float]) -> float | None:
-    """From how many accesses an element on pinned copies are faster: along a line between the accesses that were run.
-
-    `accesses` rise; the others are seconds. None where zero-copy is faster to the end; 1 where it never is.
-    """
-    leads = np.subtract(zero_copy, pinned)
-    if not (leads > 0).any():
-        return None
-    n = int((leads > 0).argmax())
-    before, after = accesses[max(n - 1, 0)], accesses[n]
-    return float(before - (after - before) * leads[n - 1] / (leads[n] - leads[n - 1])) if n else float(after)
 
 
 def _over(seconds: Iterable[Mapping[str, float]], under: Iterable[Mapping[str, float]]) -> dict[str, float]:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from itertools import combinations
 from statistics import median
 from typing import Any, Generic, TypeVar
 
@@ -180,14 +179,6 @@ class MethodMeasured(WithPrediction, kw_only=True):
     gpu_error_percent: float | None = None
 
 
-class Ranking(Struct):
-    """Methods, the fastest first; `wrong`: pairs that were predicted the other way round."""
-
-    measured: list[str]
-    predicted: list[str]
-    wrong: list[list[str]]
-
-
 class MethodsCell(Struct, kw_only=True):
     """A vector of `elements` ints, each of which the kernel accesses so often."""
 
@@ -197,21 +188,8 @@ class MethodsCell(Struct, kw_only=True):
     measured_kernel_seconds: float
     measured_host_seconds: float
     methods: list[MethodMeasured]
-    ranking: Ranking
     best: Best[str | None]
     best_whole: Best[str | None] | None = None
-
-
-class Crossover(Struct):
-    """From how many accesses on pinned copies beat zero-copy; None: never."""
-
-    elements: int
-    accesses: list[float]
-    measured_seconds: dict[str, list[float]]
-    predicted_seconds: dict[str, list[float]]
-    measured_accesses: float | None
-    predicted_accesses: float | None
-    factor: float | None
 
 
 class Situations(Struct):
@@ -231,7 +209,6 @@ class Published(Struct):
 
 class MethodsResult(Benched, tag_field="schema", tag="busfare.bench-methods/1", kw_only=True):
     cells: list[MethodsCell]
-    crossover: Crossover | None
     normalised: Situations
     kernel_ratio: dict[str, float]
     published: Published
@@ -305,21 +282,6 @@ class Run(Generic[Host]):
 def off_percent(predicted: float | None, measured: float | None) -> float | None:
     """How far a prediction is off, in percent of what was measured; None where either lacks."""
     return 100 * (predicted / measured - 1) if predicted is not None and measured else None
-
-
-def ranked(samples: Mapping[str, Sequence[float]], planned: Mapping[str, float]) -> Ranking:
-    """Methods in the order that was measured (that of `samples`), and predicted.
-
-    `wrong`: pairs, the faster one first, that measured apart from each other and were predicted the other way round. Those
-    whose intervals overlap measured alike; pinned, registered and batched are predicted alike.
-    """
-    order = sorted((m for m in samples if m in planned), key=lambda m: median(samples[m]))
-    wrong = [
-        [faster, slower]
-        for faster, slower in combinations(order, 2)
-        if planned[faster] > planned[slower] and not overlapping(samples[faster], samples[slower])
-    ]
-    return Ranking(list(samples), sorted(planned, key=planned.__getitem__), wrong)
 
 
 def best(samples: Mapping[str, Sequence[float]], planned: Mapping[str, float]) -> Best[str | None]:
