@@ -189,12 +189,9 @@ def report(
             if given := [name for name, value in of_run.items() if value]:
                 raise InputError(OF_SINGLE_RUN.format(given[0]))
             with job_progress() as shown:
-                job = run_job(paths, where, question, shown, advised)
-            of_job, together = of_whole_job(job_report(job), where)
-            figures = job.figures  # the rest of the job may go
-            return answer(
-                JobReport, of_job, lambda page: job_document(of_job, together if page else None, figures)
-            )
+                job = job_report(run_job(paths, where, question, shown, advised))
+            of_job, together = of_whole_job(job, where)
+            return answer(JobReport, of_job, lambda page: job_document(of_job, together if page else None))
         trace = alone
     run = part_of(_fingerprinted(_trace(trace, activity=True), fingerprints), **question.part())
     result, replayed, findings = examine(run, where, question.unrecorded, question.repeated())

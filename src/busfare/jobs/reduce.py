@@ -93,7 +93,6 @@ class Spreading(Struct, kw_only=True):
     """A figure over all traces."""
 
     figure: str
-    sum: float
     mean: float
     quartile: float
     median: float
@@ -308,7 +307,7 @@ def spread(figure: str, values: Sequence[tuple[int, Ranked]], unit: float) -> Sp
     ordered = sorted(values, key=lambda held: (held[0], held[1].path))
     largest = sorted(values, key=lambda held: (-held[0], held[1].path))[:OUTERMOST]
     numbers = [value for value, _ in ordered]
-    count, total = len(numbers), sum(numbers)
+    count = len(numbers)
     at = {name: numbers[int(share * (count - 1))] for name, share in QUANTILES.items()}
     middle, upper = at["median"], at["upper_quartile"]
     limit = max(upper + TUKEY * (upper - at["quartile"]), ABOVE_MEDIAN * middle)
@@ -320,8 +319,7 @@ def spread(figure: str, values: Sequence[tuple[int, Ranked]], unit: float) -> Sp
     ]
     return Spreading(
         figure=figure,
-        sum=total * unit,
-        mean=total * unit / count,
+        mean=sum(numbers) * unit / count,
         **{name: value * unit for name, value in at.items()},
         outliers=Outliers(
             limit * unit if judged else None, judged * sum(value > limit for value in numbers), outlying

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from itertools import islice, pairwise, takewhile
+from itertools import islice, takewhile
 from os.path import commonpath
 from pathlib import PurePath
 
-import numpy as np
-
-from busfare.advise.amounts import count, percent, rate, ratio, several, size, time
+from busfare.advise.amounts import percent, rate, ratio, several, size, time
 from busfare.advise.jobs import TOGETHER, JobFinding
 from busfare.answers.job import JobReport
 from busfare.jobs.model import JobTimeline
-from busfare.jobs.reduce import FIGURES, NS, SOUND, Called, Outlier, Ranked, Slow, Spreading
+from busfare.jobs.reduce import SOUND, Called, Outlier, Slow, Spreading
 from busfare.show.blocks import (
     communication_blocks,
     likely,
@@ -26,7 +24,7 @@ from busfare.show.blocks import (
     who_is_late,
 )
 from busfare.show.document import Block, Cells, Document, Figure, Items, Text, Tiles, amount, table
-from busfare.show.job_pictures import Strip, heat_map
+from busfare.show.job_pictures import heat_map
 from busfare.show.svg import COLOUR, Bar, Bars, BarSeries
 from busfare.show.time_line_rows import job_time_line
 from busfare.show.words import text as worded_text
@@ -34,8 +32,6 @@ from busfare.show.words import worded
 from busfare.statements import statement
 
 Name = Callable[[Called], str]
-#: A trace and its FIGURES.
-RankFigures = tuple[Ranked, list[int]]
 #: What the figures are called.
 WORDS = {
     "makespan_seconds": "whole run",
@@ -47,7 +43,7 @@ WORDS = {
 }
 #: Figures whose outermost traces are drawn.
 DRAWN = ("makespan_seconds", "exposed_seconds")
-MOST, MOST_BINS, MOST_CELLS = 10, 12, 256
+MOST = 10
 #: Of a page's cards, and the least share of the ranks' time of most of them.
 MOST_CARDS, WORTH_SAYING = 5, 0.01
 EXPLAINED = (
@@ -56,10 +52,8 @@ EXPLAINED = (
 )
 
 
-def job_document(
-    result: JobReport, together: JobTimeline | None = None, figures: Sequence[RankFigures] = ()
-) -> Document:
-    """The report. `together`: the job to draw. `figures`: of each trace (`Job.figures`)."""
+def job_document(result: JobReport, together: JobTimeline | None = None) -> Document:
+    """The report. `together`: the job to draw."""
     result = worded(result)
     traces, health = result.traces, result.link_health
     facts = [
@@ -82,8 +76,7 @@ def job_document(
     findings = what_to_do(result, lambda finding: _gain(finding, result), whose, where=where)
     if traces.failed:
         blocks.append(Text(f"{several(traces.failed, 'file')} could not be read (listed below)", "bold"))
-    details = [*_strip(result, figures), *_spreads(result.spread, name, figures)]
-    details += _health(result)
+    details = [*_spreads(result.spread, name), *_health(result)]
     if result.by_path:
         details.append(paths(result.by_path, "Transfers of all traces by path", MOST))
         details.append(sizes(result.size_histogram))
@@ -181,41 +174,7 @@ def _cards(result: JobReport, name: Name) -> Tiles:
     return Tiles(cards[:MOST_CARDS])
 
 
-def strip_cells(figures: Sequence[RankFigures]) -> tuple[int, dict[int, list[list[int]]]]:
-    """Figures by cell, and the number of neighbouring ranks in a cell: a power of two, for at most MOST_CELLS cells."""
-    ranked = sorted((rank.rank, values) for rank, values in figures if rank.rank is not None)
-    width = 1 << (ranked[-1][0] // MOST_CELLS).bit_length() if ranked else 1
-    cells: dict[int, list[list[int]]] = {}
-    for rank, values in ranked:
-        cells.setdefault(rank // width, []).append(values)
-    return width, cells
-
-
-def _strip(result: JobReport, figures: Sequence[RankFigures]) -> list[Figure]:
-    """Each figure of each rank (or of neighbouring ranks), relative to its median."""
-    width, cells = strip_cells(figures)
-    medians = {row.figure: row.median for row in result.spread if row.median > 0}
-    if len(cells) < 2 or not medians:
-        return []
-    ranks = [f"{n * width}" + (f"–{(n + 1) * width - 1}" if width > 1 else "") for n in cells]
-    most = {
-        name: [max(values[at] for values in held) * unit for held in cells.values()]
-        for at, (name, unit) in enumerate(FIGURES.values())
-    }
-    hovers = [
-        [f"rank {rank}: {amount(value, name)}" for rank, value in zip(ranks, most[name], strict=True)]
-        for name in medians
-    ]
-    times = [[value / median for value in most[name]] for name, median in medians.items()]
-    note = "Each figure relative to its median."
-    if width > 1:
-        note += f" A cell stands for {width} neighbouring ranks and shows the largest of them."
-    strip = Strip([WORDS[name] for name in medians], ranks, times, hovers, "rank")
-    return [Figure("strip", strip, "Along the ranks", note)]
-
-
-def _spreads(spreads: Sequence[Spreading], name: Name, of_traces: Sequence[RankFigures]) -> list[Block]:
-    held = dict(zip(WORDS, zip(*(values for _, values in of_traces), strict=True), strict=False))
+def _spreads(spreads: Sequence[Spreading], name: Name) -> list[Block]:
     shown = [row for row in spreads if row.most or row.figure != "communication_seconds"]
     figures: Cells[Spreading] = {
         key: lambda row, key=key: amount(getattr(row, key), row.figure)
@@ -233,32 +192,12 @@ def _spreads(spreads: Sequence[Spreading], name: Name, of_traces: Sequence[RankF
             title = f"Outliers by {what} (above {amount(row.outliers.above, row.figure)})"
             blocks.append(table(row.outliers.listed, title, {"trace": name}, most, most=MOST))
         if row.figure in DRAWN and row.most:
-            blocks += _drawn(row, what, name, held.get(row.figure, ()))
+            blocks.append(_largest(row, what, name))
     return blocks
 
 
-def bins_of(values: Sequence[int]) -> tuple[list[float], list[int]]:
-    """The ends of at most MOST_BINS bins of equal width in the logarithm, at least 0.01; and the number of values above 0 in
-    each.
-    """
-    logs = np.log([value for value in values if value])
-    if not len(logs):
-        return [], []
-    count = min(MOST_BINS, int(np.ptp(logs) / 0.01) + 1)
-    counts, ends = np.histogram(logs, count)
-    return np.exp(ends).tolist(), counts.tolist()
-
-
-def _drawn(row: Spreading, what: str, name: Name, values: Sequence[int]) -> list[Figure]:
-    """The distribution of a figure over the traces, and the traces with the largest values."""
-    figures = []
-    ends, counts = bins_of(values)
-    if len(counts) > 1:
-        shown = [amount(end * NS, row.figure) for end in ends]
-        labels = [f"{lower} – {upper}" for lower, upper in pairwise(shown)]
-        bins = [Bar(number, count(number), hover=several(number, "trace")) for number in counts]
-        spread = Bars(labels, [BarSeries(what, COLOUR["others"], bins)], "traces", "", whole=True)
-        figures.append(Figure(f"spread-{row.figure}", spread, f"Distribution over the traces: {what}"))
+def _largest(row: Spreading, what: str, name: Name) -> Figure:
+    """The traces with the largest values of a figure."""
     largest = [Bar(r.value, amount(r.value, row.figure), hover=r.path) for r in row.largest]
     named = Bars(
         [name(r) for r in row.largest],
@@ -267,7 +206,7 @@ def _drawn(row: Spreading, what: str, name: Name, values: Sequence[int]) -> list
         "B" if row.figure.endswith("bytes") else "s",
         mark=row.median,
     )
-    return [*figures, Figure(f"largest-{row.figure}", named, f"Largest values: {what}")]
+    return Figure(f"largest-{row.figure}", named, f"Largest values: {what}")
 
 
 def _health(result: JobReport) -> list[Block]:

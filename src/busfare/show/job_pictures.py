@@ -1,4 +1,4 @@
-"""Pictures of a job: when its ranks wait for each other, and how far each rank is from the median."""
+"""The picture of a job: when its ranks wait for each other."""
 
 from __future__ import annotations
 
@@ -103,47 +103,3 @@ def heat_map(job: JobTimeline, ranks: Sequence[RankTimes]) -> HeatMap:
     labels = [f"rank {rank.rank}" for rank in shown]
     sums = [f"waits {time(rank.waiting_seconds)}" for rank in shown]
     return HeatMap(labels, waits, recordings, job.recorded_ns * NS, sums, hovers)
-
-
-@dataclass(frozen=True)
-class Strip:
-    """A row a label, a column a cell: how many times the median each value is; `hovers` has their words."""
-
-    rows: Sequence[str]
-    columns: Sequence[str]
-    times: Sequence[Sequence[float]]
-    hovers: Sequence[Sequence[str]]
-    axis: str
-
-    def markup(self) -> str:
-        left, top, high = 150, 40, 30
-        wide = (WIDTH - left - 10) / max(len(self.columns), 1)
-        parts = [
-            text(left, 18, "0", "end"),
-            *(
-                f'<rect x="{left + 6 + 20 * n}" y="6" width="20" height="14" fill="{_shade(n / 4.5)}"/>'
-                for n in range(10)
-            ),
-            text(left + 212, 18, "2 × the median or more"),
-        ]
-        for r, (label, times) in enumerate(zip(self.rows, self.times, strict=True)):
-            y = top + r * (high + 4)
-            parts.append(text(left - 8, y + 20, label, "end"))
-            parts += [
-                f'<rect x="{left + c * wide:.2f}" y="{y}" width="{max(wide - 1, wide * 0.9):.2f}" height="{high}" '
-                f'fill="{_shade(value)}"><title>{escaped(self.hovers[r][c])}</title></rect>'
-                for c, value in enumerate(times)
-            ]
-        end = top + len(self.rows) * (high + 4)
-        every = max(1, len(self.columns) // 12)
-        for c in range(0, len(self.columns), every):
-            parts.append(text(left + (c + 0.5) * wide, end + 14, self.columns[c], "middle"))
-        return drawn(end + 44, [*parts, text(WIDTH / 2, end + 34, self.axis, "middle dim")])
-
-
-def _shade(times: float) -> str:
-    """Dark blue at 0 over grey at 1 to yellow at 2: as light as it is large."""
-    part = min(max(times, 0.0), 2.0) / 2
-    ends = ((0, 34, 78), (124, 123, 120), (254, 232, 56))
-    low, high, t = (ends[0], ends[1], 2 * part) if part < 0.5 else (ends[1], ends[2], 2 * part - 1)
-    return "#" + "".join(f"{round(a + (b - a) * t):02x}" for a, b in zip(low, high, strict=True))
