@@ -22,9 +22,8 @@ from busfare.planning.offload.shapes import Model, kv_bytes_per_token, number_ty
 from busfare.questions import KvLayout as Layout
 from busfare.statements import Words, statement
 
-#: Tokens of a block in the sweep; what is drawn of prompts begins at one block.
+#: Tokens of a block in the sweep.
 SWEPT_TOKENS = tuple(4**n for n in range(7))
-LONGEST_DRAWN = 1 << 17
 #: Prompts whose computing is predicted; between them it is a power of the length.
 PREFILLS = tuple(1 << n for n in range(0, 18))
 
@@ -59,12 +58,6 @@ class KvByBlock(Struct):
     predicted_seconds: dict[Layout, float]
 
 
-class KvByTokens(Struct):
-    tokens: int
-    fetch_seconds: float
-    recompute_seconds: float | None
-
-
 class PlanKvResult(Struct, tag_field="schema", tag="busfare.plan-kv/1", kw_only=True):
     """`best` is the fastest layout of those that a paged cache can have. `worth_fetching`: from and up to how many tokens,
     `null` for all longer ones; `break_even_between`: by the range of computing. Of one of `tensor_parallel` GPUs:
@@ -86,7 +79,6 @@ class PlanKvResult(Struct, tag_field="schema", tag="busfare.plan-kv/1", kw_only=
     break_even_between: tuple[int | None, int | None] | None
     reason: Words | UnsetType = UNSET  # only without a break-even
     by_block: list[KvByBlock]
-    by_tokens: list[KvByTokens]
     tensor_parallel: int
     weight_bytes: float | None
     memory_bytes: float | None
@@ -179,7 +171,7 @@ class _Cache:
     prefill: Prefill | None
 
     def result(self, layout: Layout | None, reason: Words) -> PlanKvResult:
-        """`layout`: of which the break-even and the prompts are, in place of the best one; `reason`: why it is not known
+        """`layout`: of which the break-even is, in place of the best one; `reason`: why it is not known
         what computing takes.
         """
         blocks, prefill = self.blocks, self.prefill
@@ -215,7 +207,6 @@ class _Cache:
             break_even_tokens=_even(worth),
             break_even_between=None,
             by_block=self.by_block(),
-            by_tokens=self.by_tokens(best.layout),
             tensor_parallel=1,
             weight_bytes=None,
             memory_bytes=self.machine.gpu.memory_bytes,
@@ -247,21 +238,6 @@ class _Cache:
                 cut = Blocks(size, math.ceil(self.tokens / many), blocks.pieces, evicted)
                 seconds = {layout: fetch(layout, cut, self.machine, self.host).seconds for layout in LAYOUTS}
                 rows.append(KvByBlock(many, seconds))
-        return rows
-
-    def by_tokens(self, layout: Layout) -> list[KvByTokens]:
-        """Prompts from one block on, each twice as long as the one before; and the one that was asked for."""
-        lengths, blocks, many = {self.tokens}, self.blocks, self.block_tokens
-        while many <= max(LONGEST_DRAWN, self.tokens):
-            lengths.add(many)
-            many *= 2
-        rows = []
-        for length in sorted(lengths):
-            count = math.ceil(length / self.block_tokens)
-            cut = replace(blocks, count=count, evicted=round(count * blocks.evicted / max(1, blocks.count)))
-            seconds = fetch(layout, cut, self.machine, self.host).seconds
-            computing = self.prefill.seconds(length) if self.prefill else None
-            rows.append(KvByTokens(length, seconds, computing))
         return rows
 
 

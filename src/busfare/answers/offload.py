@@ -52,13 +52,6 @@ class OffloadRow(Predicted, kw_only=True):
     share_hidden: float | None
 
 
-class ByTokens(Struct):
-    tokens: float
-    streamed_seconds: float
-    kernels_seconds: float
-    cpu_seconds: float | None
-
-
 class Pass(Struct):
     """Parts of a pass, each alone."""
 
@@ -89,7 +82,6 @@ class PlanOffloadResult(OffloadRow, tag_field="schema", tag="busfare.plan-offloa
     hidden_from_tokens: float | None
     hidden_reason: Words | UnsetType = UNSET
     by_resident: list[OffloadRow]
-    by_tokens: list[ByTokens]
     basis: Sequence[Basis]
     words: list[str] = field(default_factory=list)  # which `show` adds
     from_trace: RecordedLayers | UnsetType = UNSET
@@ -178,7 +170,6 @@ class _Planned:
             hidden_from_tokens=hidden,
             hidden_reason=unhidden or UNSET,
             by_resident=self._by_resident(),
-            by_tokens=self._by_tokens(),
             basis=machine.basis,
         )
         if question.network is not None:
@@ -272,16 +263,6 @@ class _Planned:
             depths = sorted({0, 1, chosen.depth})
             of = [s for depth in depths for s in schedules(layers, None, depth, chosen.memory, resident)]
             points.append(self._row(self.best(of)[0]))
-        return points
-
-    def _by_tokens(self) -> list[ByTokens]:
-        """At 1, 2, 4 … tokens a pass."""
-        question, points, tokens = self.question, [], 1.0
-        while question.varies and tokens <= max(16.0, 8.0 * question.tokens):
-            on_cpu = sum(question.cpu_seconds(tokens)) if question.cpu_seconds else None
-            kernels = sum(question.layers(tokens).seconds)
-            points.append(ByTokens(tokens, self.streamed(tokens), kernels, on_cpu))
-            tokens *= 2
         return points
 
 

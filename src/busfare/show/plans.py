@@ -151,18 +151,6 @@ def offload_document(result: PlanOffloadResult) -> Document:
         marks: list[float] = [result.layers - result.resident]
         lines = Lines([line], "layers on the host", "a pass", marks=marks, whole=True)
         blocks.append(Figure("resident", lines, "Layers to keep on the GPU; dotted: as requested"))
-    if points := result.by_tokens:
-        named: dict[str, list[float | None]] = {
-            "streamed": [point.streamed_seconds for point in points],
-            "kernels alone": [point.kernels_seconds for point in points],
-            "on the processor": [point.cpu_seconds for point in points],
-        }
-        series = predicted_lines(
-            [point.tokens for point in points], {k: v for k, v in named.items() if any(v)}
-        )
-        marks = [even for even in (result.break_even_tokens, result.hidden_from_tokens) if even is not None]
-        figure = Lines(series, "tokens a pass", "a pass", marks=marks, whole=True)
-        blocks.append(Figure("tokens", figure, "By prompt length, streamed or on the CPU"))
     title = f"{several(result.layers, 'layer')} of {size(result.bytes / result.layers)} on {result.node}"
     tokens = "" if result.tokens is None else f"{several(round(result.tokens), 'token')} per pass · "
     facts = f"{result.gpu or 'GPU'} · {tokens}every time is predicted"
@@ -202,28 +190,8 @@ def kv_document(result: PlanKvResult) -> Document:
         Figure("layouts", ranking_bars(layouts), "Layouts"),
         table(result.by_block, "Predicted time by tokens per block", {}, by_block),
         Figure("blocks", Lines(lines, axis, "predicted", "B", marks=[requested])),
-        *_by_length(result),
     ]
     of = f" of {result.model}" if result.model else ""
     title = f"{several(result.tokens, 'token')} of KV cache{of} on {result.node}"
     blocks.append(_basis(result.basis))
     return Document(f"busfare plan kv: {title}", title, "every time of a fetch is predicted", blocks)
-
-
-def _by_length(result: PlanKvResult) -> list[Block]:
-    points, computing = result.by_tokens, result.recompute
-    by_model = computing is None or computing.by == "model"
-    name = "compute, predicted" if by_model else "compute, from the given times"
-    lengths = [float(p.tokens) for p in points]
-    fetch = [p.fetch_seconds for p in points]
-    lines = [Line(f"fetch, {result.best}", COLOURS[0], lengths, fetch, predicted=True)]
-    if computing:
-        seconds = [p.recompute_seconds for p in points]
-        lines.append(Line(name, COLOURS[1], lengths, seconds, predicted=by_model))
-    marks = [float(result.break_even_tokens)] if result.break_even_tokens else []
-    axis = "tokens of the prompt" + "; dotted: break-even" * bool(marks)
-    figures = {"tokens": "tokens", "fetch, predicted": "fetch_seconds", name: "recompute_seconds"}
-    return [
-        table(points, "By prompt length", {}, figures),
-        Figure("prompts", Lines(lines, axis, "time", marks=marks, whole=True)),
-    ]

@@ -240,9 +240,6 @@ def test_tokens_say_from_where_streaming_pays() -> None:
     assert [p.resident for p in answer.by_resident][:2] == [0, 2]
     seconds = [point.predicted_seconds for point in answer.by_resident]
     assert seconds == sorted(seconds, reverse=True)
-    first = answer.by_tokens[0]
-    assert first.cpu_seconds is not None
-    assert first.streamed_seconds > first.cpu_seconds
     shown = page(offload_document(answer))
     assert "From 12 tokens per pass on, streaming is faster than the CPU." in shown
 
