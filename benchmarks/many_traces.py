@@ -39,7 +39,7 @@ from busfare.advise.jobs import advised
 from busfare.answers.job import job_report
 from busfare.jobs.parts import find_parts, shown
 from busfare.jobs.reduce import Job
-from busfare.jobs.run import Progress, keeping, question_of, run_job
+from busfare.jobs.run import Progress, decoded, do_part, run_job
 from busfare.questions import Report
 
 GOAL = 1.8
@@ -59,8 +59,7 @@ def main(arguments: list[str] | None = None) -> int:
         size = sum(file.stat().st_size for file in folder.rglob("*.gz"))
         print(f"{options.traces:,} traces, {size / 1e6:.0f} MB, and {len(planted.damaged)} damaged files")
 
-        kept = Path(scratch) / "kept"
-        expected = _result(run_job([folder], None, Report(jobs=2, resume=kept), _Quiet(), advised))
+        expected = _result(run_job([folder], None, Report(jobs=2), _Quiet(), advised))
         summary = json.loads(expected)
         assert summary["slowest"]["rank"] == planted.slow_rank, summary["slowest"]
         assert {link["rank"] for link in summary["link_health"]["slow"]} == {planted.half_rate_rank}
@@ -69,7 +68,7 @@ def main(arguments: list[str] | None = None) -> int:
 
         turns = [_compared(folder, expected) for _ in range(options.runs)]
         _show(turns)
-        memory = _memory(folder, kept)
+        memory = _memory(folder)
         kills = _kills(folder, expected, options.kills)
     raw = {"traces": options.traces, "bytes": size, "turns": turns, "memory": memory, "kills": kills}
     write(options, "many_traces", raw)
@@ -169,14 +168,13 @@ def _show(turns: list[dict[str, Any]]) -> None:
         )
 
 
-def _memory(folder: Path, kept: Path) -> list[dict[str, Any]]:
+def _memory(folder: Path) -> list[dict[str, Any]]:
     """What the reducer holds after so many traces, and the peak of a whole process that reads and reduces them.
 
     Beyond the traces that there are, their partials come again under other ranks and hosts.
     """
-    with keeping(kept, question_of(None, True, True)) as already:
-        done = [(shown(part.path), already.outcome_of(part)) for part in find_parts([folder]).parts]
-    real = [(path, outcome.partial) for path, outcome in done if outcome and outcome.partial]
+    done = [(shown(part.path), decoded(do_part(part, None, advised))) for part in find_parts([folder]).parts]
+    real = [(path, outcome.partial) for path, outcome in done if outcome.partial]
     rows = []
     print(f"\n{'traces':>10}{'reducer holds':>16}{'peak of the process':>22}")
     for count in MEMORY_AT:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import signal
 import subprocess
 import sys
 from importlib.metadata import version
@@ -15,7 +14,7 @@ import pytest
 
 from busfare.cli import COMMANDS
 from tests.conftest import BUSFARE, Run, run
-from tests.processes import ended, finished, wait_until
+from tests.processes import finished
 from tests.trace.build_kineto import call, write_kineto
 from tests.trace.build_kineto import copy as kineto_copy
 from tests.traces import EXAMPLES
@@ -169,7 +168,6 @@ def test_json_is_a_single_object_and_nothing_more(run_here: Run, arguments: str,
         (f"report {TRACE} --jobs 0", "from 1 to"),
         (f"report {TRACE} --jobs many", "--jobs 'many' is not a number"),
         (f"report {TRACE} --scheduler nowhere", "no Dask scheduler answers"),
-        (f"report {TRACE} --resume /proc/no", "cannot be written"),
         (f"report {TRACE} --html /proc/no/page.html", "cannot be written"),
         (f"report {TRACE} --unrecorded 12", "--unrecorded '12' is not a time"),
         (f"report {TRACE} --unrecorded 1s --jobs 2", "give it with one trace"),
@@ -363,32 +361,6 @@ def test_several_traces_a_folder_and_a_glob_are_a_job(tmp_path: Path) -> None:
     assert results[0].stderr == ""
     single = json.loads(run("report", TRACE, "--jobs", "1", "--json").stdout)
     assert single["schema"] == "busfare.report-job/1"
-
-
-def test_a_stopped_job_is_resumed(tmp_path: Path) -> None:
-    """Ctrl-C in the middle, with the workers of --jobs: one line, and the same command goes on."""
-    files = 16  # so many that they are not through before the signal comes
-    folder = tmp_path / "job"
-    folder.mkdir()
-    for number in range(files):
-        (folder / f"rank{number:03}.json.gz").write_bytes(Path(TRACE).read_bytes())
-    arguments = ["report", str(folder), "--jobs", "2", "--resume", str(tmp_path / "kept"), "--json"]
-    kept = tmp_path / "kept" / "partials.jsonl"
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen([*BUSFARE, *arguments], text=True, start_new_session=True, **pipes) as process:
-        wait_until(lambda: kept.exists() and kept.read_bytes().count(b"\n") >= 3, process)
-        os.killpg(process.pid, signal.SIGINT)
-        out, err = ended(process)
-    assert process.returncode == 130
-    assert out == ""
-    assert len(err.splitlines()) == 1, err
-    assert f"of {files} files; rerun the same command to continue" in err
-    before = kept.read_bytes()
-    assert 3 <= before.count(b"\n") < files
-    done = run(*arguments)
-    assert done.stdout == run("report", str(folder), "--json").stdout
-    assert kept.read_bytes().startswith(before)
-    assert kept.read_bytes().count(b"\n") == files
 
 
 def test_progress_goes_to_a_terminal_alone(tmp_path: Path) -> None:

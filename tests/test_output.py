@@ -83,11 +83,7 @@ def test_a_folder_that_is_or_holds_the_input_is_no_output(run_here: Run, tmp_pat
     for output in (tables, tables.parent, f"{tables}/../tables", within):
         done = run_here("export", str(tables), "--to", "parquet", "-o", str(output))
         assert (done.returncode, "overlaps the input" in done.stderr) == (2, True), output
-    for output in (tables, tables.parent):
-        done = run_here("report", str(tables), "--resume", str(output))
-        assert (done.returncode, "overlaps the input" in done.stderr) == (2, True), output
     assert {file: file.read_bytes() for file in tables.iterdir()} == before
-    assert not list(tables.parent.glob("*.jsonl"))
 
 
 def test_a_page_may_stand_in_the_folder_of_a_job_and_be_written_again(run_here: Run, trace: Path) -> None:
@@ -118,7 +114,7 @@ def _commands(group: click.Group) -> Iterator[click.Command]:
 
 
 def test_every_option_that_is_written_to_is_guarded() -> None:
-    written = {"html", "output", "perfetto", "raw", "resume"}
+    written = {"html", "output", "perfetto", "raw"}
     for command in _commands(app):
         for param in command.params:
             if param.name in written and command.name != "record":  # which makes new files only

@@ -1,10 +1,9 @@
-"""A whole job: read here or by processes, with bad, mutated and hostile files; what was read once is not read again unless
-the file, the version or the question changed.
-"""
+"""A whole job: read here or by processes, with bad, mutated and hostile files."""
 
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,13 +13,12 @@ import pytest
 
 from busfare.advise.jobs import advised
 from busfare.answers.job import job_report
-from busfare.errors import InputError
+from busfare.errors import InputError, StoppedError
 from busfare.jobs import run as run_module
 from busfare.jobs.partial import Partial, partial_of
 from busfare.jobs.parts import Part
 from busfare.jobs.reduce import Job
-from busfare.jobs.run import FILE, Outcome, decoded, do_part, keeping, run_job
-from busfare.nodes import Node, load_node
+from busfare.jobs.run import Outcome, decoded, do_part, run_job
 from busfare.questions import Report
 from busfare.show.job import job_document
 from busfare.show.terminal import show
@@ -179,85 +177,22 @@ def read_paths(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return read
 
 
-def resumed(folder: Path, kept: Path, node: Node | None = None) -> Job:
-    return run_job([folder], node, Report(resume=kept), Noted())
-
-
-def test_only_what_changed_or_came_is_read(tmp_path: Path, read_paths: list[str]) -> None:
-    folder, kept = write_job(tmp_path / "job"), tmp_path / "kept"
-    first = encoded(resumed(folder, kept))
-    assert len(read_paths) == 8
-    assert encoded(resumed(folder, kept)) == first and len(read_paths) == 8
-    read_paths.clear()
-    write_rank(folder / "trace-3.json", 3, "node0", run_us=9999)
-    write_rank(folder / "trace-9.json", 9, "node2")
-    os.utime(folder / "trace-1.json", ns=(0, 12345))
-    (folder / "trace-0.json").unlink()
-    again = resumed(folder, kept)
-    assert read_paths == ["trace-1.json", "trace-3.json", "trace-9.json"]
-    assert encoded(again) == encoded(run_job([folder], None, Report(), Noted()))
-
-
-def test_another_node_or_version_is_another_question(
-    tmp_path: Path, read_paths: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder, kept = write_job(tmp_path / "job", 4), tmp_path / "kept"
-    resumed(folder, kept)
-    resumed(folder, kept, load_node("h100-sxm"))
-    assert len(read_paths) == 8
-    monkeypatch.setattr("busfare.jobs.run.__version__", "99")
-    resumed(folder, kept)
-    assert len(read_paths) == 12
-
-
-def test_failures_are_tried_again(tmp_path: Path, read_paths: list[str]) -> None:
-    folder, kept = write_job(tmp_path / "job", 2), tmp_path / "kept"
-    (folder / "bad.json").write_text("[")
-    for _ in range(2):
-        assert len(resumed(folder, kept).failures) == 1
-    assert (read_paths.count("bad.json"), read_paths.count("trace-0.json")) == (2, 1)
-
-
-@pytest.mark.parametrize(
-    ("damage", "by"),
-    [
-        ("torn in the middle", lambda text: text[: len(text) - 40]),
-        ("not text", lambda text: b"\xff\xfe\n"),
-        ("another object", lambda text: b"[]\n"),
-        ("a partial of another shape", lambda text: text.replace(b'"format"', b'"formal"')),
-    ],
-)
-def test_damaged_lines_cost_a_part(damage: str, by: object, tmp_path: Path, read_paths: list[str]) -> None:
-    folder, kept = write_job(tmp_path / "job", 3), tmp_path / "kept"
-    first = encoded(resumed(folder, kept))
-    file = kept / FILE
-    lines = [line for line in file.read_bytes().splitlines(keepends=True) if line.strip()]
-    file.write_bytes(b"".join(lines[:2]) + by(lines[2]))  # type: ignore[operator]
-    read_paths.clear()
-    for _ in range(2):
-        assert encoded(resumed(folder, kept)) == first
-        assert read_paths == ["trace-2.json"]
-
-
-def test_a_folder_in_use_or_that_is_none_is_refused(tmp_path: Path) -> None:
-    with keeping(tmp_path), pytest.raises(InputError, match="another run"), keeping(tmp_path):
-        pass
-    with keeping(tmp_path):
-        pass
-    (tmp_path / "file").touch()
-    with pytest.raises(InputError, match="cannot be used to resume"), keeping(tmp_path / "file"):
-        pass
-
-
-def test_directories_are_recognised_by_their_files(tmp_path: Path, read_paths: list[str]) -> None:
-    tables = export(tmp_path / "job" / "tables")
+def test_a_directory_of_tables_is_read_as_a_trace(tmp_path: Path, read_paths: list[str]) -> None:
+    export(tmp_path / "job" / "tables")
     write_rank(tmp_path / "job" / "a.json")
-    for _ in range(2):
-        resumed(tmp_path / "job", tmp_path / "kept")
-        assert read_paths == ["a.json", "tables"]
-    (tables / "StringIds.parquet").touch()
-    resumed(tmp_path / "job", tmp_path / "kept")
-    assert read_paths == ["a.json", "tables", "tables"]
+    run(tmp_path / "job")
+    assert read_paths == ["a.json", "tables"]
+
+
+def test_a_stopped_job_says_how_far_it_came(tmp_path: Path) -> None:
+    write_job(tmp_path, 8)
+
+    def stop(done: int) -> None:
+        if done == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(StoppedError, match=r"^stopped after 3 of 8 files$"):
+        run(tmp_path, progress=Noted(stop))
 
 
 SEED = 11

@@ -15,8 +15,6 @@ from busfare.trace import is_trace_directory, may_be_trace
 from busfare.trace.readers.nsys import REPORTS
 from busfare.trace.readers.recorded import is_recording
 
-#: Of a part when it was read: bytes, time of change and number of files; of a directory summed, latest and counted.
-Stamp = tuple[int, int, int]
 #: What `report` replays: of a job of more traces, or of more operations, only some are read a second time, of so many
 #: operations in all; and none where even the fewest, LEAST_RANKS, have more together.
 MOST_TRACES, MOST_OPERATIONS, SOME_OPERATIONS = 64, 2_000_000, 500_000
@@ -118,23 +116,16 @@ def _fuller(path: Path) -> list[Path]:
     return sorted(path / name for name in more) if all(more) else []
 
 
-def stamp_of(path: str) -> Stamp | None:
-    """The stamp of what lies at `path` now; None if it cannot be read."""
+def size_of(path: str | Path) -> int:
+    """Bytes of what lies at `path`, of a directory those of its files; 0 if it cannot be read."""
     try:
         status = os.stat(path)  # noqa: PTH116  ten thousand of them: no object for each
         if not os.path.isdir(path):  # noqa: PTH112
-            return status.st_size, status.st_mtime_ns, 1
+            return status.st_size
         with os.scandir(path) as entries:
-            held = [entry.stat() for entry in entries if entry.is_file()]
+            return sum(entry.stat().st_size for entry in entries if entry.is_file())
     except OSError:
-        return None
-    changed = max((file.st_mtime_ns for file in held), default=status.st_mtime_ns)
-    return sum(file.st_size for file in held), changed, len(held)
-
-
-def size_of(path: str | Path) -> int:
-    """Bytes of what lies at `path`; 0 if it cannot be read."""
-    return (stamp_of(os.fspath(path)) or (0,))[0]
+        return 0
 
 
 def find_parts(paths: list[Path]) -> Parts:

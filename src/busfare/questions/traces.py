@@ -85,14 +85,13 @@ class Part(Question):
 @dataclass(frozen=True, kw_only=True)
 class Report(Part):
     """Of a run: `unrecorded`, how long it takes when it is not recorded. Of a job: how it is read, in `jobs` processes or on
-    the workers of a Dask `scheduler`, and the folder that keeps what was read.
+    the workers of a Dask `scheduler`.
     """
 
     recorded_on: Where | None = None
     unrecorded: q.PositiveTime | None = None
     jobs: Annotated[int | None, q.whole(1, MOST_JOBS)] = None
     scheduler: q.Text | None = None
-    resume: q.File | None = None
 
     def __post_init__(self) -> None:
         if self.scheduler and self.jobs:
@@ -108,7 +107,7 @@ class Report(Part):
     @property
     def of_job(self) -> bool:
         """Whether it says how traces are read: then even one trace is a job."""
-        return bool(self.jobs or self.scheduler or self.resume)
+        return bool(self.jobs or self.scheduler)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -55,7 +55,6 @@ report = Command(
     fingerprinted,
     option("--jobs N", "Number of traces to read at once. Default for many: one per core."),
     option("--scheduler ADDRESS", "Read traces on the workers of this Dask scheduler."),
-    option("--resume FOLDER", "Keep results in this folder, and read no trace twice.", type=FOLDER),
 )
 
 what_if = Command(
