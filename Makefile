@@ -27,7 +27,7 @@ $(VENV)/installed-cuda: $(VENV)/installed-test
 	@touch $@
 
 $(VENV)/system: $(BIN)/python scripts/system_packages.sh
-	@scripts/system_packages.sh chromium groff-base libopenmpi-dev openmpi-bin libmpich-dev mpich gfortran libfftw3-dev libfftw3-mpi-dev libcli11-dev nlohmann-json3-dev
+	@scripts/system_packages.sh chromium libopenmpi-dev openmpi-bin libmpich-dev mpich gfortran libfftw3-dev libfftw3-mpi-dev libcli11-dev nlohmann-json3-dev
 	@touch $@
 
 install: $(VENV)/installed
@@ -55,7 +55,7 @@ test: check test-python
 test-all: check test-every-python test-hybrid test-pairs test-sanitized
 
 test-python: $(VENV)/installed-test
-	$(BIN)/pytest $(WORKERS) -m "not conformance and not browser and not mpi and not groff and not sanitized"
+	$(BIN)/pytest $(WORKERS) -m "not conformance and not browser and not mpi and not sanitized"
 
 # The tests of published traces are left out where there are none; where BUSFARE_SHARED names a folder, they must be there.
 test-every-python: $(VENV)/installed-test $(VENV)/system

@@ -1,4 +1,4 @@
-"""doctor, completion, help, and the man page."""
+"""doctor, completion, and help."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ import pytest
 from busfare.answers import doctor
 from busfare.cli import COMMANDS, app
 from busfare.cli.about import every_command
-from tests.processes import finished
 
 
 def busfare(*words: str, **extra: str) -> subprocess.CompletedProcess[str]:
@@ -92,26 +91,6 @@ def test_a_shell_completes_commands(words: str, expected: list[str]) -> None:
     done = busfare(**shell_request)
     assert [line.split(",")[1] for line in done.stdout.splitlines()] == expected
     assert all(name.startswith(last) for name in expected)
-
-
-def test_the_man_page_holds_every_command_and_option() -> None:
-    text = busfare("help", "--man").stdout.strip()
-    for name in COMMANDS:
-        assert f'.SS "busfare {name}'.replace("-", "\\-") in text
-    # Commands and their groups, and the page's own line on help.
-    helps = text.count("\\-\\-help") - text.count("\\-\\-help\\-all")
-    assert helps == text.count(".SS ") + 1 == text.count("\\-h, \\-\\-help") + 1
-    assert ".B \\-\\-bytes\\-per\\-token SIZE" in text
-    # No line begins a macro but those that are meant.
-    macros = {line.split()[0] for line in text.splitlines() if line.startswith((".", "'"))}
-    assert macros <= {".TH", ".SH", ".SS", ".TP", ".B", ".BR"}
-
-
-@pytest.mark.groff
-def test_the_man_page_is_set_without_a_warning() -> None:
-    done = finished(["groff", "-k", "-man", "-Tutf8", "-ww"], input=busfare("help", "--man").stdout)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "no GPU where one is needed" in done.stdout
 
 
 def test_no_command_is_without_a_word_of_help() -> None:

@@ -46,6 +46,7 @@ TIMED = "time your kernel, and use `plan --kernel TIME`"
 #: Removed options, values and commands; the text completes "… was removed; ".
 REMOVED = {
     "probe --fault": "--virtual NODE simulates a node without faults",
+    "help --man": "use `busfare help`, or `--help` of a command",
     "report --resume": "run the command again with --jobs N, or --scheduler ADDRESS",
     "report --slurm": "start a Dask scheduler and workers with Slurm and use --scheduler",
     "what-if --as-arguments": "`busfare report` bounds the gain of passing small copies as kernel arguments",

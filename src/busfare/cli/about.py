@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import click
 from click.shell_completion import get_completion_class
 
-from busfare import __version__
-from busfare.cli.options import Command, as_json, option
+from busfare.cli.options import Command, as_json
 
 #: Where shells look for what completes a command.
 SHELLS = {
@@ -28,10 +27,9 @@ completion = Command(
 )
 help_ = Command(
     "help",
-    "Show the help of a command, or of all commands as a man page.",
+    "Show the help of a command.",
     "about.print_help",
     click.Argument(["command"], nargs=-1, help="The command, for example `plan kv`."),
-    option("--man", "Print all commands as one man page: busfare help --man > busfare.1.", is_flag=True),
 )
 
 
@@ -41,11 +39,8 @@ def print_completion(shell: str) -> None:
     click.echo(made(_app(), {}, "busfare", "_BUSFARE_COMPLETE").source())
 
 
-def print_help(command: tuple[str, ...], man: bool) -> None:
+def print_help(command: tuple[str, ...]) -> None:
     app = _app()
-    if man:
-        click.echo(man_page(app))
-        return
     shown: click.Command = app
     context = app.make_context("busfare", [], resilient_parsing=True)
     for word in command:
@@ -61,24 +56,6 @@ def _app() -> click.Group:
     app = click.get_current_context().find_root().command
     assert isinstance(app, click.Group)
     return app
-
-
-def man_page(app: click.Group) -> str:
-    """The text of `busfare.1`."""
-    summary = (app.help or "").splitlines()[0].rstrip(".")
-    lines = [
-        f'.TH BUSFARE 1 "" "busfare {__version__}"',
-        ".SH NAME", f"busfare \\- {_roff(summary)}",
-        ".SH SYNOPSIS", ".B busfare", "COMMAND [OPTIONS] [ARGUMENTS]",
-        ".SH DESCRIPTION", "Every command takes", ".BR \\-\\-help .", "A NODE is a name of",
-        ".BR \"busfare nodes\" ,", "a GPU by name, a TOML file, or a short link such as pcie:4x16.",
-        ".SH COMMANDS", *(line for command in every_command(app) for line in _described(command)),
-        ".SH EXIT STATUS",
-        *(f".TP\n.B {status}\n{what}" for status, what in (
-            (0, "done"), (1, "a limit set with \\-\\-fail\\-if was passed"),
-            (2, "wrong usage, or input that cannot be used"), (3, "no GPU where one is needed"))),
-    ]  # fmt: skip
-    return "\n".join(lines)
 
 
 def every_command(group: click.Group, parent: click.Context | None = None) -> Iterator[click.Context]:
@@ -98,17 +75,3 @@ def every_command(group: click.Group, parent: click.Context | None = None) -> It
 def usage(context: click.Context) -> str:
     """'busfare report [OPTIONS] TRACE...'."""
     return " ".join([context.command_path, *context.command.collect_usage_pieces(context)])
-
-
-def _described(context: click.Context) -> Iterator[str]:
-    yield f'.SS "{_roff(usage(context))}"'
-    yield _roff(context.command.get_short_help_str(200))
-    for param in context.command.get_params(context):
-        if (record := param.get_help_record(context)) is not None:
-            yield f".TP\n.B {_roff(record[0])}\n{_roff(record[1])}"
-
-
-def _roff(text: str) -> str:
-    """Text in which nothing is a macro, and dashes can be copied."""
-    text = text.replace("\\", "\\e").replace("-", "\\-").replace('"', "\\(dq")
-    return "\\&" + text if text.startswith((".", "'")) else text
