@@ -197,21 +197,6 @@ class StandIn:
     def cuMemcpyDtoDAsync(self, target: int, source: int, size: int, stream: Stream) -> None:
         self._move(target, source, size, stream)
 
-    def _rows(self, shape: Any, rows: int, stream: Stream) -> None:
-        host = driver.CUmemorytype.CU_MEMORYTYPE_HOST
-        target = int(shape.dstHost if shape.dstMemoryType == host else shape.dstDevice)
-        source = int(shape.srcHost if shape.srcMemoryType == host else shape.srcDevice)
-        for row in range(rows):
-            at = target + row * shape.dstPitch, source + row * shape.srcPitch
-            self._move(*at, shape.WidthInBytes, stream)
-
-    def cuMemcpy2DAsync(self, shape: Any, stream: Stream) -> None:
-        self._rows(shape, shape.Height, stream)
-
-    def cuMemcpy3DAsync(self, shape: Any, stream: Stream) -> None:
-        assert shape.srcHeight == shape.dstHeight == shape.Height
-        self._rows(shape, shape.Height * shape.Depth, stream)
-
     cuMemcpyHtoDAsync = cuMemcpyDtoHAsync = cuMemcpyDtoDAsync
 
     def cuMemcpyPeerAsync(self, target, there, source, here, size, stream):  # type: ignore[no-untyped-def]

@@ -186,7 +186,7 @@ def test_every_case_of_the_probe_runs(case: Case, device: CudaDevice) -> None:
 #: Where nothing moves, what runs the other way ends at any time.
 MOVING = [
     c for c in SMALL.values()
-    if c.memory in ("pinned", "device", "registered", "write-combined") and c.direction != "none"
+    if c.memory in ("pinned", "device") and c.direction != "none"
     and c.mode not in ("both", "all-gpus-both")
 ]  # fmt: skip
 

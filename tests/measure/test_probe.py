@@ -92,7 +92,7 @@ class Refusing(VirtualDevice):
 
 
 def is_pinned(case: Case) -> bool:
-    return case.memory in ("pinned", "registered", "write-combined", "mapped") or case.mode == "register"
+    return case.memory in ("pinned", "mapped") or case.mode == "register"
 
 
 def fitted() -> list[Case]:

@@ -44,8 +44,6 @@ _PREFETCH_S = 4.5e-5
 _COPY_BYTES_PER_S = 8.3e9
 #: One sample in so many is late by a factor of several: an interrupt, another program.
 _LATE_EVERY = 200
-#: Modes that issue all their copies in one call.
-_SUBMITTED_AT_ONCE = ("batch", "graph", "plane", "block")
 #: What a kernel takes before it computes, and one call on the host: seconds, as on an H100.
 _LAUNCH_S, _SUBMIT_S = 2.6e-6, 2.3e-6
 #: Of GPUs whose node file does not say: bytes and double-precision operations a second; the share of the first that
@@ -103,7 +101,7 @@ class VirtualHost:
 
     def truth(self, direction: Any, memory: str, gpu: int = 0, peer: int | None = None) -> Curve:
         """The curve that the samples follow: that of the node file, else one of its data sheet."""
-        kind: Any = {"registered": "pinned", "write-combined": "pinned"}.get(memory, memory)
+        kind: Any = memory
         curve = self.node.curve(direction, kind, gpu, peer)
         if curve is None:
             gap = 1 / self._bandwidth(direction, gpu, peer)
@@ -173,7 +171,7 @@ class VirtualDevice(VirtualHost):
             share = getattr(self.node.contention(case.gpu), cases.SHARES[case.mode]).of(case.direction)
             curve = curve.scaled(1 / share)
         further = case.bytes * curve.long_gap_per_byte_s
-        if case.mode not in ("batch", "plane", "block"):
+        if case.mode != "batch":
             streams = case.count if case.mode == "streams" else 1
             further += float(curve.issue_interval(streams))
         seconds = float(curve.seconds(case.bytes)) + (case.count - 1) * further
@@ -189,7 +187,7 @@ class VirtualDevice(VirtualHost):
             seconds += (launch or 0.0) + out.after_kernel_s + float(out.seconds(case.bytes))
         elif case.mode == "event-kernel":
             seconds += curve.event_wait_s + (launch or 0.0)
-        return seconds, _CALL_S * (1 if case.mode in _SUBMITTED_AT_ONCE else case.count)
+        return seconds, _CALL_S * (1 if case.mode == "batch" else case.count)
 
     def _chunks(self, case: Case) -> float:
         """Seconds of chunks that go in, through a kernel of no time, and out: both ways at once between first and last."""

@@ -14,8 +14,8 @@ from busfare.measure.run import StalledError, UnavailableError, WrongDataError
 
 #: The largest single copy, 1 GiB, and room for the 256-byte steps between small chunks.
 MOST_BYTES = (1 << 30) + (1 << 20)
-#: Kinds that no program moves gigabytes with get less, which halves the start-up.
-_MOST = {"registered": 1 << 28, "write-combined": 1 << 28, "managed": 1 << 28}
+#: The largest buffer of managed memory: less halves the start-up.
+_MOST_MANAGED = 1 << 28
 #: What is inverted of a pageable target: its ends and one byte a page.
 _ENDS, _PAGE = 1 << 16, 1 << 12
 #: Host memory of this length is compared by so many threads: one would take longer than the copy that it checks.
@@ -138,7 +138,7 @@ class Board:
 
     def most(self, kind: str) -> int:
         """The largest buffer of a kind that is made here."""
-        return min(self.most_bytes, _MOST.get(kind, self.most_bytes))
+        return min(self.most_bytes, _MOST_MANAGED) if kind == "managed" else self.most_bytes
 
     def buffer(self, kind: str, role: str, size: int) -> int:
         """The address of a `source` (with the pattern) or `target` buffer. Raises UnavailableError if it is too small."""

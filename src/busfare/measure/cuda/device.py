@@ -39,18 +39,15 @@ _TRAFFIC_BYTES, _TRAFFIC_START_S = 1 << 25, 5e-4
 
 
 class Ends:
-    """Source and destination of a case: addresses, memory kind and GPU of the destination, and the bytes from one chunk or
-    row to the next. Functions that issue copies: `copy` for one chunk, `train` for all in a row in the first stream, and
+    """Source and destination of a case: addresses, memory kind and GPU of the destination, and the bytes from one chunk
+    to the next. Functions that issue copies: `copy` for one chunk, `train` for all in a row in the first stream, and
     `lead_in` for a short copy of the same direction.
     """
 
     def __init__(self, case: Case, board: Board, peer: Board | None = None) -> None:
         """Raises UnavailableError where memory does not suffice."""
         self._case, self._here = case, board
-        if case.mode in ("plane", "block"):
-            self.pitch = 2 * case.bytes
-        else:
-            self.pitch = case.bytes if case.count == 1 else -(-case.bytes // _STEP) * _STEP
+        self.pitch = case.bytes if case.count == 1 else -(-case.bytes // _STEP) * _STEP
         host = "pinned" if case.memory == "mapped" else case.memory
         kinds = {"h2d": (host, "device"), "d2h": ("device", host)}
         source, self.target_kind = kinds.get(case.direction, ("device", "device"))
@@ -101,9 +98,6 @@ def copies(case: Case, board: Board, ends: Ends, repeats: int, held: bool = True
         more["lead_in"] = ends.lead_in
     if case.mode in ("both", "kernel-beside-copies"):
         more["opposing"] = _opposing(case, board)
-    if case.mode == "graph":
-        with timing.captured(board.streams(1), ends.train) as launch:
-            return timing.sampled(board, launch, repeats, **more)
     issue = _ISSUES[case.mode](case, board, ends) if case.mode in _ISSUES else ends.train
     if case.mode != "beside-mapped":
         return timing.sampled(board, issue, repeats, streams, **more)
@@ -248,25 +242,6 @@ def _batch(case: Case, board: Board, ends: Ends) -> Issue:
     return lambda streams: issue(streams[0])
 
 
-def _strided(case: Case, board: Board, ends: Ends) -> Issue:
-    """One 2D or 3D copy of `count` rows with gaps between them; a block has as many rows a plane as planes."""
-    flat = case.mode == "plane"
-    rows = case.count if flat else round(case.count**0.5)
-    shape: Any = driver.CUDA_MEMCPY2D() if flat else driver.CUDA_MEMCPY3D()
-    shape.WidthInBytes, shape.Height = case.bytes, rows
-    shape.srcPitch = shape.dstPitch = ends.pitch
-    if not flat:
-        shape.Depth = case.count // rows
-        shape.srcHeight = shape.dstHeight = rows
-    kinds = driver.CUmemorytype.CU_MEMORYTYPE_DEVICE, driver.CUmemorytype.CU_MEMORYTYPE_HOST
-    sides = (("src", case.direction == "h2d", ends.source), ("dst", case.direction == "d2h", ends.target))
-    for side, host, address in sides:
-        setattr(shape, f"{side}MemoryType", kinds[host])
-        setattr(shape, f"{side}{'Host' if host else 'Device'}", address)
-    copy = driver.cuMemcpy2DAsync if flat else driver.cuMemcpy3DAsync
-    return lambda streams: checked(copy(shape, streams[0]), f"copy of a {case.mode}")
-
-
 def _kernel(case: Case, board: Board, ends: Ends) -> Issue:
     """A kernel reads mapped memory (h2d), writes it (d2h) or both (kernel-both), alone or while copies run the other way."""
     if case.bytes % 16:
@@ -282,11 +257,10 @@ _ISSUES: dict[str, Callable[[Case, Board, Ends], Issue]] = {
     "streams": _streams,
     **dict.fromkeys((ACROSS_STREAMS, ACROSS_ENGINES), _across),
     "batch": _batch,
-    **dict.fromkeys(("plane", "block"), _strided),
     **dict.fromkeys(("kernel", "kernel-both", "kernel-beside-copies"), _kernel),
 }
 #: Modes with a lead-in. `after-kernel` is right behind the blocking kernel; the others begin with no copy, or with several.
-_LED_IN = {"copies", "there-and-back", "event-kernel", "batch", "graph", "plane", "block", "beside-mapped"}
+_LED_IN = {"copies", "there-and-back", "event-kernel", "batch", "beside-mapped"}
 
 
 class CudaDevice(CudaHost):

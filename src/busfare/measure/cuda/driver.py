@@ -69,8 +69,7 @@ def allocate(kind: str, size: int) -> Buffer:
         at = checked(driver.cuMemAllocManaged(size, attach), f"cuMemAllocManaged({size})")
         free = driver.cuMemFree
     else:
-        flags = _PORTABLE | (driver.CU_MEMHOSTALLOC_WRITECOMBINED if kind == "write-combined" else 0)
-        at = checked(driver.cuMemHostAlloc(size, flags), f"cuMemHostAlloc({size}, {kind})")
+        at = checked(driver.cuMemHostAlloc(size, _PORTABLE), f"cuMemHostAlloc({size}, {kind})")
         free = driver.cuMemFreeHost
     return Buffer(int(at), size, lambda: checked(free(int(at)), f"freeing {kind} memory"))
 
