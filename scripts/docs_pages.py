@@ -16,7 +16,7 @@ from mkdocs.structure.pages import Page
 
 from busfare.advise.amounts import rate
 from busfare.cli import app
-from busfare.cli.about import every_command, usage
+from busfare.cli.about import as_called, every_command, usage
 from busfare.show.nodes import catalogue
 
 ROOT = Path(__file__).parents[1]
@@ -55,7 +55,7 @@ def commands() -> str:
         "used, and 3 when there is no GPU and one is needed. `--json` writes one object to standard output "
         "([its keys](../json.md)).",
     ]
-    for context in every_command(app):
+    for context in map(as_called, every_command(app)):
         parts += [
             f"## {context.command_path}",
             _plain(context.command.help or ""),

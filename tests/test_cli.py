@@ -11,8 +11,10 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
-from busfare.cli import COMMANDS
+from busfare.cli import COMMANDS, app
+from busfare.cli.about import every_command
 from tests.conftest import BUSFARE, Run, run
 from tests.processes import finished
 from tests.trace.build_kineto import call, write_kineto
@@ -224,6 +226,25 @@ def test_a_trace_of_an_unknown_gpu_asks_where_it_was_recorded(tmp_path: Path) ->
     done = run("project", str(write_kineto(tmp_path / "trace.json", [copied])), "--to", "gh200")
     assert done.returncode == 2
     assert "--from NODE" in done.stderr
+
+
+@pytest.mark.parametrize("path", ["busfare", *(context.command_path for context in every_command(app))])
+def test_help_is_at_most_45_lines_of_80_columns(path: str) -> None:
+    words = path.split()[1:]
+    shown, by_help = (
+        CliRunner().invoke(app, arguments, prog_name="busfare", terminal_width=80).output
+        for arguments in ([*words, "--help"], ["help", *words])
+    )
+    assert shown == by_help and shown.startswith(f"Usage: {path} [OPTIONS]")
+    assert len(shown.splitlines()) <= 45 and max(map(len, shown.splitlines())) <= 80
+    assert not [line for line in shown.splitlines() if line.endswith("...") and "Usage" not in line]
+
+
+def test_help_of_plan_has_its_options_and_its_commands() -> None:
+    shown, manual = run("help", "plan").stdout, run("help", "--man").stdout
+    for text in ("--h2d SIZE", "busfare plan offload", "busfare plan kv"):
+        assert text in shown
+    assert "Usage: busfare plan [OPTIONS] [FILE.toml]" in shown and "\\-\\-kernel TIME" in manual
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from busfare.cost.kernels.limits import limits_of
 from busfare.errors import InputError
 from busfare.nodes import PcieLink, load_node
 from busfare.nodes.gpus import Gpu, Recorded, _file, gpu_names, gpu_of_device_name, gpus, node_of_gpu
@@ -32,7 +33,11 @@ NAMED = [
     ("NVIDIA RTX 4000 Ada Generation", "rtx-4000-ada", None),
     ("NVIDIA RTX 4000 SFF Ada Generation", "rtx-4000-sff-ada", None),
     ("Quadro RTX 4000", "quadro-rtx-4000", None),
+    ("NVIDIA GH200 120GB", "gh200-480gb", "gh200"),
+    ("NVIDIA A100-PG509-200", "a100-pg509-200", None),
+    ("NVIDIA GeForce RTX 4090 Laptop GPU", "rtx-4090-laptop", None),
     ("AMD Instinct MI300X", "mi300x", "mi300x"),
+    ("AMD Instinct MI300X VF", "mi300x", "mi300x"),
     ("AMD Radeon RX 7900 XTX", "rx-7900-xtx", "rx-7900-xtx"),
     ("gfx908", "mi100", "mi100"),
 ]
@@ -98,6 +103,14 @@ def test_an_unknown_name_stays_unknown(device: str) -> None:
 def test_recorded_figures_tell_gpus_apart(device: str, recorded: dict[str, float], name: str | None) -> None:
     gpu = gpu_of_device_name(device, Recorded(**recorded))  # type: ignore[arg-type]
     assert (gpu and gpu.name) == name
+
+
+@pytest.mark.parametrize(
+    ("gpu", "machine"), [("a100-pg509-200", "dgx-a100"), ("v100-dgxs-16gb", "dgx-1-v100")]
+)
+def test_of_a_gpu_without_figures_the_machine_with_its_chip_is_named(gpu: str, machine: str) -> None:
+    with pytest.raises(InputError, match=f"missing; name a similar node instead, such as {machine}, or add"):
+        limits_of(load_node(gpu))
 
 
 def test_a_mig_slice_has_its_share() -> None:

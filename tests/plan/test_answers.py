@@ -20,7 +20,7 @@ from busfare.planning.strategies import roofline_of
 from busfare.questions import KvCache, Plan, Price, Question
 from busfare.show.page import page
 from busfare.show.plans import plan_document
-from busfare.show.terminal import show
+from busfare.show.terminal import render, show
 from busfare.show.words import worded
 from busfare.trace import read
 from tests.traces import EXAMPLES, as_json, copy, kernel, trace
@@ -174,8 +174,46 @@ def test_the_terminal_shows_it_within_100_columns(
     show(plan_document(answer_plan(Plan.of(**(OPTIONS | more)))))
     shown = capsys.readouterr().out
     assert max(len(line) for line in shown.splitlines()) <= 100
-    for word in ("dominate", "Best: ", "predicted", "Assumptions: "):
+    for word in ("dominate", "Best: ", "predicted", "touched once"):
         assert word in shown
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"memory": "pageable", "flops": "10G", "device_bytes": "3GB"},
+        {"memory": "pageable", "copies_in": "9", "launch": "4us"},
+        {"d2h": None, "to": ["h200-sxm"]},
+    ],
+)
+def test_a_terminal_of_80_columns_shows_30_lines_and_with_details_the_rest(more: dict[str, Any]) -> None:
+    document = plan_document(answer_plan(Plan.of(**(OPTIONS | more))))
+    short, whole = ([text for text, _ in render(document, 80, details, True)] for details in (False, True))
+    assert len(short) <= 30 and not any(line.startswith(("Assumptions: ", "Bounds")) for line in short)
+    for start in ("Assumptions: ", "Equations", "Bounds (predicted): ", "Figures used"):
+        assert any(line.startswith(start) for line in whole)
+    assert short[2].startswith("Best: ")
+
+
+@pytest.mark.parametrize("node", ["h100-sxm", "h100-probed", "gh200", "gtx-680", "gtx-titan"])
+@pytest.mark.parametrize("levels", ["1", "42"])
+def test_no_sentence_names_a_direction_without_data(node: str, levels: str) -> None:
+    for direction, absent in {
+        "h2d": "copies out|results|writes|after",
+        "d2h": "copies in|reads|before",
+    }.items():
+        given = {"h2d": None, "d2h": None, direction: "336MB"}
+        answer = worded(answer_plan(Plan.of(**(OPTIONS | given | {"node": node, "levels": levels}))))
+        assert [text for text in answer.words if re.search(absent, text) and "Assumptions" not in text] == []
+        assert "hybrid" not in [row.strategy for row in answer.ranking]
+        assert levels == "42" or not any("chunk" in text for text in answer.words)
+
+
+def test_managed_memory_is_not_pinned() -> None:
+    accessed = {"memory": "pageable", "accesses_in": "1", "accesses_out": "1"}
+    answer = worded(answer_plan(Plan.of(**(OPTIONS | accessed | {"node": "mi300a"}))))
+    assert answer.ranking[0].strategy == "managed" and not any("pin it" in text for text in answer.words)
 
 
 def test_many_kernels_are_shown_in_part(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,7 +17,7 @@ from busfare.planning import Plan, Prediction, Problem, Step, machine_of, plan, 
 from busfare.planning.machine import HostCurves, Machine
 from busfare.planning.problem import ACCESSES
 from busfare.planning.rank import break_even, ranked
-from busfare.planning.strategies import STRATEGIES
+from busfare.planning.strategies import STRATEGIES, program_of
 from busfare.planning.streams import closed, cut_of, played
 
 NODES = (*catalogue_names(), "pcie:4x16", "pcie:5", "nvlink:2x3", "c2c:1")
@@ -241,6 +241,27 @@ def test_a_coherent_node_reads_in_place() -> None:
     assert seconds(coherent, "mapped") < 12.1e-3
     pcie = plan(Problem("x", 336e6, 504e6, 12e-3), MACHINES["h100-sxm"])
     assert seconds(pcie, "managed") > seconds(pcie, "managed-prefetch") > seconds(pcie, "streams")
+
+
+@settings(deadline=None, max_examples=60)
+@given(any_problems, st.sampled_from(sorted(MACHINES)), st.integers(1, 64))
+def test_chunks_that_need_their_neighbours_take_no_less(problem: Problem, name: str, count: int) -> None:
+    machine, dependent = MACHINES[name], replace(problem, reads_neighbours=True)
+    alone, waiting = (played(p, machine, "three-streams", count) for p in (problem, dependent))
+    # One copy engine takes copies in the order of their issue, which differs.
+    assert waiting >= alone * (1 - NANOSECONDS if machine.category == "two-copy-engines" else 0.97)
+    best = [min(p.seconds for p in plan(p, machine).ranking) for p in (dependent, problem)]
+    assert best[0] >= best[1] * 0.99
+
+
+@pytest.mark.parametrize("strategy", ["three-streams", "streams", "hybrid"])
+def test_a_kernel_waits_for_the_copy_of_the_next_chunk(strategy: str) -> None:
+    problem, count = Problem("x", 8e8, 8e8, 1e-3, reads_neighbours=True), 8
+    program = program_of(problem, MACHINES["h100-probed"], strategy, count)
+    kinds, times = [operation.kind for operation in program._operations], program.play()
+    arrived, started = (times.end[np.array(kinds) == "h2d"], times.start[np.array(kinds) == "kernel"])
+    assert len(arrived) == len(started) == count
+    assert (started[:-1] >= arrived[1:]).all() and started[0] < arrived[2]
 
 
 def test_pageable_copies_never_overlap() -> None:

@@ -149,7 +149,9 @@ def where_recorded(trace: Trace, named: Node | None, option: str) -> Node:
     if named and guessed and _is_another(gpu := guessed.gpu(0), named.gpu(0)):
         warn(f"{trace.path}: the trace names the GPU {gpu.title}, not that of {named.name}; check the node")
     if node is None:
+        unknown = ", ".join(trace.devices["name"].drop_nulls().unique(maintain_order=True))
         raise InputError(
-            f"{trace.path}: the trace does not name a GPU that busfare knows; name its node with {option} NODE"
+            f"{trace.path}: {f'unknown GPU {unknown}' if unknown else 'the trace names no GPU'}; name its node, or a "
+            f"similar node, with {option} NODE"
         )
     return node

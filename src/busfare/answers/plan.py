@@ -37,7 +37,7 @@ MOST_BYTES, MOST_KERNELS = 16 << 20, 100_000
 #: Fields of a problem or a step that are named otherwise in a question.
 NAMED = {
     "h2d": "h2d_bytes", "d2h": "d2h_bytes", "kernel": "kernel_seconds", "launch": "launch_seconds",
-    "h2d_shared": "shared_bytes", "dependent_chunks": "copies_in_order",
+    "h2d_shared": "shared_bytes", "dependent_chunks": "reads_neighbours",
 }  # fmt: skip
 
 
@@ -193,10 +193,10 @@ def _words(answer: Plan, accesses: float | None) -> list[Words]:
         more = runners_up[0].seconds / best.seconds - 1
         line = statement("plan.next", best=line, strategy=runners_up[0].strategy, more=more)
     words = [
+        statement("plan.line", best=line),
         statement(
             f"plan.dominant-{dominant}", seconds=getattr(answer.parts, dominant), explicit_seconds=explicit
         ),
-        statement("plan.line", best=line),
     ]
     if equal := [p.strategy for p in runners_up if p.seconds <= best.seconds * (1 + TIE)]:
         words.append(statement("plan.equal", strategies=tuple(equal)))
@@ -204,13 +204,14 @@ def _words(answer: Plan, accesses: float | None) -> list[Words]:
     words.append(statement(f"plan.do-{best.strategy}{'-in-place' * in_place}", count=best.streams))
     if accesses is not None:
         words.append(_on_an_assumption(answer, accesses))
-    if answer.problem.memory == "pageable" and not (in_place or best.strategy.endswith("pageable")):
+    unpinned = in_place or best.strategy.startswith("managed") or best.strategy.endswith("pageable")
+    if answer.problem.memory == "pageable" and not unpinned:
         words.append(statement("plan.pin-first"))
-    cut = best.strategy if best.strategy in answer.useful else "streams"
-    few, many = answer.useful[cut]
-    if many > 1 and not answer.problem.chunks:
-        most = "plan.useful-and-more-costs" if many < answer.problem.most_streams else "plan.useful"
-        words.append(statement(most, pieces=_pieces(cut), strategy=cut, smallest=few, largest=many))
+    few, _ = answer.useful.get(best.strategy, (best.streams, None))
+    if few < best.streams and not answer.problem.chunks:
+        words.append(
+            statement("plan.useful", pieces=_pieces(best.strategy), strategy=best.strategy, smallest=few)
+        )
     by_kind: dict[str, list[str]] = {}
     for basis in _basis(answer):
         by_kind.setdefault(basis.kind, []).append(basis.parameter)

@@ -8,6 +8,7 @@ import click
 from click.shell_completion import get_completion_class
 
 from busfare.cli.options import Command, as_json
+from busfare.cli.options.planning import WithDefault
 
 #: Where shells look for what completes a command.
 SHELLS = {
@@ -41,14 +42,7 @@ def print_completion(shell: str) -> None:
 
 def print_help(command: tuple[str, ...]) -> None:
     app = _app()
-    shown: click.Command = app
-    context = app.make_context("busfare", [], resilient_parsing=True)
-    for word in command:
-        subcommand = shown.get_command(context, word) if isinstance(shown, click.Group) else None
-        if subcommand is None:
-            raise click.UsageError(f"{' '.join(command)!r} is not a command.")
-        context, shown = click.Context(subcommand, parent=context, info_name=word), subcommand
-    click.echo(shown.get_help(context))
+    app.main([*command, "--help"], prog_name="busfare", standalone_mode=False)
 
 
 def _app() -> click.Group:
@@ -70,6 +64,13 @@ def every_command(group: click.Group, parent: click.Context | None = None) -> It
         yield context
         if isinstance(command, click.Group):
             yield from every_command(command, context)
+
+
+def as_called(context: click.Context) -> click.Context:
+    """The context of what runs without the name of a further command: of a group that has its help there, its default."""
+    if (group := context.command).params or not isinstance(group, WithDefault):
+        return context
+    return click.Context(next(iter(group.commands.values())), context.parent, context.info_name)
 
 
 def usage(context: click.Context) -> str:

@@ -218,6 +218,13 @@ def clock_by_peak(gpu: Gpu) -> float | None:
     return peak / (2 * lanes * gpu.multiprocessors) if lanes and peak and gpu.multiprocessors else None
 
 
+def machine_like(gpu: Gpu) -> str | None:
+    """The catalogue's machine with the chip of `gpu`, by generation and multiprocessors; the nearest by memory."""
+    chip, size = (gpu.compute_capability, gpu.multiprocessors), gpu.memory_bytes or 0
+    peers = [g for g in gpus().values() if g.node and (g.compute_capability, g.multiprocessors) == chip]
+    return min(peers, key=lambda g: abs((g.memory_bytes or 0) - size)).node if peers else None
+
+
 def gpu_names() -> list[str]:
     """The names of the GPUs that a node can be made of, sorted."""
     return sorted(name for name, gpu in gpus().items() if gpu.has_node)

@@ -49,8 +49,8 @@ class Problem:
     `copies_*`: separate arrays copied each way. `chunks`: shares of unequal chunks, adding up to 1.
     `steps`: more than one kernel in the pipeline; their bytes and seconds add up to those above.
     `queues`: hardware queues; None: one a stream. `launch_seconds`: the host's time for each call.
-    `copies_in_order`: chunks need their neighbours' data, so that all copies in go through one stream. `shared_bytes` of
-    `h2d_bytes` are needed by every chunk, and copied before the first.
+    `copies_in_order`: chunks need chunks before them, so that copies in go through one stream; `reads_neighbours`: and the
+    next one. `shared_bytes` of `h2d_bytes` are needed by every chunk, and copied before the first.
     `assumed`: which numbers of accesses nobody gave.
     """
 
@@ -76,6 +76,7 @@ class Problem:
     concurrent_kernels: int = 1
     launch_seconds: float = 0.0
     copies_in_order: bool = False
+    reads_neighbours: bool = False
     shared_bytes: float = 0.0
     assumed: tuple[Accesses, ...] = ()
 
@@ -88,7 +89,7 @@ class Problem:
     @property
     def has_closed_form(self) -> bool:
         """Whether the equations leave nothing of this problem out."""
-        few = self.concurrent_kernels <= 1 and not self.launch_seconds
+        few = self.concurrent_kernels <= 1 and not (self.launch_seconds or self.reads_neighbours)
         return few and not (self.chunks or self.steps or self.queues or self.shared_bytes)
 
 

@@ -89,7 +89,8 @@ def plans(problems: Sequence[Problem], machine: Machine) -> list[Plan]:
     fastest = [min(map(_least_per_byte, curves)) for curves in (machine.h2d, machine.d2h)]
     answers = []
     for n, problem in enumerate(problems):
-        by_strategy = {strategy: curves[n] for strategy, curves in times.items()}
+        duplex = problem.h2d_bytes and problem.d2h_bytes  # else a hybrid is streams, or mapped
+        by_strategy = {name: curves[n] for name, curves in times.items() if duplex or name != "hybrid"}
         wanted = {
             "batched": problem.copies_in > 1 or problem.copies_out > 1,
             "explicit-pageable": problem.memory == "pageable",

@@ -143,12 +143,14 @@ def program_of(problem: Problem, machine: Machine, strategy: str, streams: int =
             last[n] = (program.copy(direction, size / number, curves[direction], stream, behind, blocks),)
 
     by_engine = layout.over == "engine"
-    rounds = [(n,) for n in range(count)] if by_engine else [tuple(range(count))]
+    ahead = problem.reads_neighbours
+    in_order = by_engine or ahead or problem.copies_in_order
+    rounds = [(n,) for n in range(count)] if by_engine and not ahead else [tuple(range(count))]
     for chunks, step in product(rounds, steps):
         into, out = step.h2d_bytes * more_in * chunked, step.d2h_bytes * more_out
         for n in chunks if layout.into != "mapped" else ():
-            stream = 0 if by_engine or problem.copies_in_order else n + 2
-            copies("h2d", n, into * shares[n], arrays[0], stream)
+            copies("h2d", n, into * shares[n], arrays[0], 0 if in_order else n + 2)
+        following = [*last[1:], ()] if ahead else [()] * count
         for n in chunks:
             reads, writes = (
                 Mapped(size * shares[n], curves[direction]) if memory == "mapped" and size > 0 else None
@@ -156,7 +158,7 @@ def program_of(problem: Problem, machine: Machine, strategy: str, streams: int =
             )
             stream = 1 if by_engine else n + 2
             seconds = step.kernel_seconds * shares[n]
-            last[n] = (program.kernel(seconds, stream, last[n], reads, writes, share),)
+            last[n] = (program.kernel(seconds, stream, last[n] + following[n], reads, writes, share),)
         for n in chunks if layout.out != "mapped" else ():
             copies("d2h", n, out * shares[n], arrays[1], 2 if by_engine else n + 2)
     return program

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from busfare.advise.amounts import Predicted, flops, rate, several, size, time
 from busfare.answers.kv import KvByBlock, PlanKvResult
-from busfare.answers.offload import PlanOffloadResult
+from busfare.answers.offload import OffloadRow, PlanOffloadResult
 from busfare.answers.plan import Answer, PlanResult
 from busfare.planning.machine import Basis
 from busfare.planning.strategies import Roofline
@@ -16,12 +16,12 @@ from busfare.show.svg import COLOUR, COLOURS, Line, Lines
 from busfare.show.words import worded
 
 MOST_ROWS, MOST_SCHEDULES, MOST_KERNELS = 40, 20, 1000
-#: Prefix of a prediction that assumes a number of accesses that the user did not give.
-IF_ONCE = "if touched once: "
+#: How sentences begin that a terminal shows with --details.
+DETAILED = ("Assumptions: ", "Equally good ", "If nothing has written ")
 AS_PUBLISHED = (
     "Published: by the equations of W14 alone; where both directions overlap, with the G of both at once."
 )
-KEPT = "A kernel time that you give is the same on every node; a time from flops and device bytes depends on the GPU."
+KEPT = "A kernel time that you give stays the same on every node."
 
 
 def plan_document(result: PlanResult) -> Document:
@@ -42,17 +42,22 @@ def plan_document(result: PlanResult) -> Document:
         (time(bounds.no_overlap), "without overlap, predicted"),
         (time(bounds.mapped), "mapped, best case, predicted"),
     ]
+    equations = table(
+        result.ranking, "Equations", {"strategy": "strategy"}, {"published": "published_seconds"}, {"by": "by"},
+        notes=[sentence, AS_PUBLISHED], face="details",
+    )  # fmt: skip
     blocks: list[Block] = [
         Tiles(tiles),
-        *map(Text, result.words),
+        *(Text(text, face="details" if text.startswith(DETAILED) else "both") for text in result.words),
         table(
             result.ranking,
             "",
             {"strategy": "strategy"},
-            {"streams": "streams", **_over(best), "published": "published_seconds"},
-            {"by": lambda row: IF_ONCE * bool(row.assumes) + row.by},
-            notes=[ranges(best), sentence, AS_PUBLISHED],
+            {"streams": "streams", **_over(best)},
+            {"only if": lambda row: "touched once" * bool(row.assumes)},
+            notes=[ranges(best)],
         ),
+        equations,
         Figure("ranking", bars, "Strategies"),
     ]
     if recorded := result.recorded:
@@ -125,25 +130,27 @@ def _roofline(roof: Roofline) -> list[Block]:
     sentence = f"{roof.operational_intensity:.3g} flops per byte of device memory, {here:.3g} per byte over the link."
     chart = Lines(lines, "flops per byte over the link", "predicted rate, at most", "", "FLOP/s")
     columns = words("roofline with transfers (predicted)") + numbers("rate")
-    return [Table(columns, rows, notes=[sentence]), Figure("roofline", chart)]
+    return [Table(columns, rows, notes=[sentence], face="details"), Figure("roofline", chart)]
 
 
 def offload_document(result: PlanOffloadResult) -> Document:
     """Every time in it is predicted."""
     result = worded(result)
-    budget = f" in {size(result.budget_bytes)} of GPU memory" if result.budget_bytes else ""
+    budget = f" ({size(result.budget_bytes)} of GPU memory)" if result.budget_bytes else ""
     best = result.ranking[0]
-    schedules = table(
-        result.ranking,
-        f"Schedules{budget}",
+    fastest = {schedule.memory: schedule for schedule in reversed(result.ranking)}
+    cells: list[Cells[OffloadRow]] = [
         {},
         {"resident": "resident", "depth": "depth"},
         {"memory": "memory"},
         {**_over(best), "copies hidden": "share_hidden", "GPU memory": "device_bytes"},
-        notes=[ranges(best)],
-        most=MOST_SCHEDULES,
-    )
-    blocks: list[Block] = [*map(Text, result.words), schedules]
+    ]
+    blocks: list[Block] = [
+        *map(Text, result.words),
+        table([*fastest.values()][::-1], "Fastest of each memory", *cells, face="terminal"),
+        table(result.ranking, f"Schedules{budget}", *cells, most=MOST_SCHEDULES, face="details"),
+        Text(ranges(best), "dim"),
+    ]
     if len(result.by_resident) > 1:
         streamed = [result.layers - point.resident for point in result.by_resident]
         seconds = [point.predicted_seconds for point in result.by_resident]
@@ -188,7 +195,7 @@ def kv_document(result: PlanKvResult) -> Document:
             notes=[ranges(result.ranking[0])],
         ),
         Figure("layouts", ranking_bars(layouts), "Layouts"),
-        table(result.by_block, "Predicted time by tokens per block", {}, by_block),
+        table(result.by_block, "Block sizes", {}, by_block, face="details"),
         Figure("blocks", Lines(lines, axis, "predicted", "B", marks=[requested])),
     ]
     of = f" of {result.model}" if result.model else ""

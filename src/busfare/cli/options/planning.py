@@ -14,7 +14,7 @@ from busfare.cli.options import OF_PART, PATH, RARE, SHOWN, Command, argument, a
 MACHINE = "Catalogue name, GPU, TOML file or link (pcie:4x16)."
 SLOT = "Its GPUs sit in another slot: pcie:4x4."
 SIBLINGS = (
-    "For data on the host: `busfare plan offload --help` (weights), `busfare plan kv --help` (KV caches)."
+    "Commands: `busfare plan offload` (weights on the host), `busfare plan kv` (KV caches); see their --help."
 )
 
 
@@ -44,7 +44,7 @@ strategies = Command(
     "strategies",
     "Find the fastest overlap strategy for a kernel, and its number of streams.",
     "planning.strategies",
-    argument("file FILE.toml", "Kernels to plan, one [[kernel]] table each.", required=False),
+    argument("file [FILE.toml]", "Kernels to plan, one [[kernel]] table each.", required=False),
     "Input",
     option("--h2d SIZE", "Bytes copied to the GPU: 336MB."),
     option("--d2h SIZE", "Bytes copied back: 504MB."),
@@ -68,7 +68,7 @@ strategies = Command(
     SHOWN,
     RARE,
     option("--h2d-shared SIZE", "Bytes of --h2d that every chunk needs: copied first."),
-    option("--dependent-chunks", "A chunk needs the data of chunks before it.", is_flag=True),
+    option("--dependent-chunks", "A chunk needs the data of both its neighbours.", is_flag=True),
     option("--accesses-in N", "How often the kernel reads each input element."),
     option("--accesses-out N", "How often the kernel writes each output element."),
     option("--access-bytes SIZE", "Bytes that neighbouring threads access together: 32B."),

@@ -132,9 +132,10 @@ def limits_of(node: Node, measured: bool = True) -> Limits:
     needed = {"memory_bandwidth_bytes_per_s": memory, "multiprocessors": units, "clock_hz": clock}
     if not memory or not units or not clock:
         missing = [name for name, value in needed.items() if not value]
+        like = sheet and gpus.machine_like(sheet)
         raise InputError(
-            f"{node.name}: its GPU's {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing; add "
-            "them to project kernels"
+            f"{node.name}: its GPU's {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing; "
+            f"{f'name a similar node instead, such as {like}, or ' * bool(like)}add them to project kernels"
         )
     peaks = {kind: SHARE_OF_PEAK * rate for kind, rate in (sheet.peaks if sheet else {}).items()}
     if not peaks and gpu.flops_per_s:
