@@ -72,7 +72,7 @@ class Fabric:
         if local > len(node.gpus()):
             raise InputError(
                 f"node {node.name}: has {len(node.gpus())} GPU{'s' * (len(node.gpus()) > 1)}, not {local}; name a node that "
-                f"has, or say over how many such nodes they are (hosts)"
+                "has, or give the number of such nodes with `hosts`"
             )
         capability = _capability(node, node.gpu(0))
         links = _Links(node, [gpu.name for gpu in node.gpus()[:local]], capability)

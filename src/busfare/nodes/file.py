@@ -112,7 +112,7 @@ def load_node(text: object, link: str | None = None) -> Node:
             f"node {text[:80]!r}: {mistake}; give a node file (.toml), or a name that `busfare nodes` lists"
         )
     near = _suggestions(name)
-    fix = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(gpus.catalogue_names())}"
+    fix = f"did you mean {' or '.join(near)}?" if near else "list them with `busfare nodes`"
     raise InputError(
         f"node {text[:80]!r}: not a catalogue name, a .toml file or a short link ({FORMS}); {fix}"
     )

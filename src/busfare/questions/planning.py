@@ -24,8 +24,9 @@ MOST_PROMPT, MOST_TOKENS, MOST_BATCH = 1 << 22, 1 << 24, 1 << 20
 OF_MODEL = (
     "type", "context", "batch", "only_experts", "cached_experts", "hit_rate", "cpu_bandwidth", "cpu_flops",
 )  # fmt: skip
-#: Fields that describe the kernel of `price`.
+#: Fields that describe the kernel of `price`, and the collective.
 OF_KERNEL = ("recorded_on", "seconds", "type", "flops", "shape", "grid", "block", "registers", "shared_bytes")
+OF_COLLECTIVE = ("ranks", "hosts", "nvls")
 #: What a core packs in a second at the least.
 LEAST_MEMCPY = 1e6
 #: A call that takes the host longer is no call's own time.
@@ -65,8 +66,9 @@ class Kernel(Question):
     launch: Annotated[float | None, q.above_zero(call_seconds)] = None
 
     def __post_init__(self) -> None:
-        if self.streams and self.levels and self.streams > self.levels:
-            raise FieldError("streams", f": {self.streams} exceeds the {self.levels} levels to cut along")
+        most = len(self.chunks) or self.levels
+        if self.streams and most and self.streams > most:
+            raise FieldError("streams", f": {self.streams} exceeds the {most} levels to cut along")
         if self.type and self.flops is None:
             raise FieldError(
                 "type", f" {self.type}: the number type of `flops`; add `flops`, or leave this out"
@@ -95,7 +97,7 @@ class Plan(Kernel, Part):
         if self.kernel_name and not self.from_trace:
             raise InputError("`kernel_name`: needs `from_trace` TRACE; add it")
         if self.file and of_kernel:
-            raise FieldError(of_kernel[0], ": the plan file already defines this; leave it out")
+            raise FieldError(of_kernel[0], f": the plan file {self.file} already defines this; leave it out")
         if self.from_trace and not self.kernel_name:
             raise InputError("`from_trace`: no kernels selected; name them with `kernel_name` REGEX")
         if self.from_trace and (twice := [n for n in of_kernel if n in ("h2d", "d2h", "kernel", "chunks")]):
@@ -156,8 +158,7 @@ class Offload(Part):
             )
         if self.seconds_per_layer is None:
             raise InputError(
-                "`seconds_per_layer`: the time of a layer with its weights on the GPU is missing; give it, as in "
-                "`seconds_per_layer` 1.2ms, or by tokens, 1=0.2ms,2048=4ms"
+                "`seconds_per_layer`: the kernel time of a layer is missing; give it: 1.2ms, or by tokens, 1=0.2ms,2048=4ms"
             )
 
 
@@ -173,7 +174,7 @@ class KvCache(Question):
     link: q.Text | None = None
     model: q.Text | None = None
     type: q.Text = "fp16"
-    bytes_per_token: Annotated[int | None, partial(q.parse_bytes, most=1 << 30)] = None
+    bytes_per_token: Annotated[int | None, q.above_zero(partial(q.parse_bytes, most=1 << 30))] = None
     tokens: Annotated[int, q.whole(1, MOST_PROMPT)] = 8192
     block_tokens: Annotated[int, q.whole(1, MOST_PROMPT)] = 16
     pieces: Annotated[int | None, q.whole(1, 1 << 16)] = None
@@ -245,9 +246,9 @@ class Price(Question):
             raise InputError(
                 "price: give `bytes`, the size of a copy or `collective`, or `kernel` with `recorded_on` and `seconds`"
             )
-        of_kernel = [name for name in OF_KERNEL if name in given]
-        if of_kernel and not self.kernel:
-            raise FieldError(of_kernel[0], ": describes a `kernel`; add `kernel`, or leave this out")
+        for kind, names in {"kernel": OF_KERNEL, "collective": OF_COLLECTIVE}.items():
+            if not getattr(self, kind) and (alone := [name for name in names if name in given]):
+                raise FieldError(alone[0], f": describes a `{kind}`; add `{kind}`, or leave this out")
         if within and not kinds and self.memory not in (None, "device"):
             raise InputError(
                 f"`memory` {self.memory}: {self.direction} copies stay in GPU memory; leave it out"

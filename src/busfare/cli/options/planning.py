@@ -27,11 +27,9 @@ class WithDefault(click.Group):
         completed = extra.get("resilient_parsing") and not args  # a shell asks for completions
         if completed or {*args[:1]} & {*self.commands, *(("-h", "--help") if self.params else ())}:
             return super().make_context(info_name, args, parent, **extra)
-        near = get_close_matches(args[0], self.commands, 1) if args and self.name == "plan" else []
+        near = get_close_matches(args[0], self.commands, 1) if args else []
         if near and not Path(args[0]).exists():
-            raise click.UsageError(
-                f"{args[0]!r}: neither a command nor a plan file; did you mean `busfare plan {near[0]}`?"
-            )
+            raise click.UsageError(f"{args[0]!r}: no command; did you mean `busfare {self.name} {near[0]}`?")
         return next(iter(self.commands.values())).make_context(info_name, args, parent, **extra)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
