@@ -113,8 +113,8 @@ def test_overlapping_intervals_leave_the_order_of_schedules_open(run_here: Run) 
 def test_a_plan_shows_the_figures_it_used_with_details(run_here: Run) -> None:
     arguments = ["plan", "--h2d", "336MB", "--kernel", "12ms", "--node", "h100-sxm"]
     usual, details = run_here(*arguments).stdout, run_here(*arguments, "--details").stdout
-    assert "Figures used" not in usual and "Add --details for: figures used." in usual
-    assert "Figures used" in details and "Assumptions:" in usual
+    assert "Figures used" not in usual and "Add --details for: equations, figures used." in usual
+    assert "Figures used" in details and "Assumptions:" in details and "Assumptions:" not in usual
 
 
 @pytest.mark.parametrize("percent", ["nan", "inf", "1e999", "+nan", "much"])

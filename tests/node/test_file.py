@@ -298,7 +298,7 @@ def test_the_same_makers_names_are_offered_first(misspelled: str, first: str) ->
     offered = str(refused.value).split("did you mean ")[1].rstrip("?").split(" or ")
     assert first in offered
     assert offered[0].startswith(("mi", "rx", "vega")) == amd
-    with pytest.raises(InputError, match="known: "):
+    with pytest.raises(InputError, match="list them with `busfare nodes`"):
         load_node("zzzzzz")
 
 
