@@ -150,8 +150,6 @@ def where_recorded(trace: Trace, named: Node | None, option: str) -> Node:
         warn(f"{trace.path}: the trace names the GPU {gpu.title}, not that of {named.name}; check the node")
     if node is None:
         unknown = ", ".join(trace.devices["name"].drop_nulls().unique(maintain_order=True))
-        raise InputError(
-            f"{trace.path}: {f'unknown GPU {unknown}' if unknown else 'the trace names no GPU'}; name its node, or a "
-            f"similar node, with {option} NODE"
-        )
+        what = f"unknown GPU {unknown}" if unknown else "the trace names no GPU"
+        raise InputError(f"{trace.path}: {what}; name its node, or a similar node, with {option} NODE")
     return node

@@ -279,7 +279,7 @@ def with_options(problem: Problem, kernel: Kernel) -> Problem:
 
 
 _Given = str | int | float
-_TYPES = {"memory": str, "type": str, "kernel_at": list[str], "chunks": list[_Given]}
+_TYPES = {"memory": str, "type": str, "dependent_chunks": bool, "kernel_at": list[str], "chunks": list[_Given]}  # fmt: skip
 _Step = defstruct(
     "_Step", [(key, _Given | None, None) for key in ("kernel", "h2d", "d2h")], forbid_unknown_fields=True
 )
