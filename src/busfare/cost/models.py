@@ -57,8 +57,8 @@ class Calibrated:
     """Re-prices a trace that was recorded on a known node: each copy's own recorded time, split into overhead, link and host
     share, each re-priced on the new node. Raises InputError where the old node is not given.
 
-    The overhead is the trace's own L+o of that path. The link share is what the data sheet of the old node says the wire
-    needs, or all that is left where the copy was quicker. The host share is the rest: staging, a cold cache, a busy memory.
+    The overhead is the trace's own L+o of that path. The link share is what the old node's data sheet says the wire needs (of
+    pinned copies as much longer as the quickest long one took), at most all. The host share is the rest: staging, a cold cache.
     On the new node the link share changes as the data sheets do, the host share as the processors do, and the overhead
     stays, or is that of `latency_from`.
 
@@ -100,7 +100,10 @@ def _by_shares(batch: Batch, rest: FloatArray, old: Node, new: Node) -> FloatArr
     old_link, new_link = copies.moving_seconds(batch, old), copies.moving_seconds(batch, new)
     if old_link is None or new_link is None:
         return None
-    link = np.minimum(old_link, rest)
+    # A link is as far from its data sheet with all pinned copies as with the quickest of the long ones.
+    long = (batch.sizes >= LONG_COPY_BYTES) & (rest > 0) & (batch.memory == "pinned")
+    slack = max(1.0, float(np.min(rest[long] / old_link[long]))) if long.any() else 1.0
+    link = np.minimum(slack * old_link, rest)
     moved = link * np.divide(new_link, old_link, out=np.ones_like(old_link), where=old_link > 0)
     if copies.is_staged(batch, new):
         sizes = np.maximum(batch.sizes, 1.0)
