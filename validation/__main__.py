@@ -25,6 +25,7 @@ SCRIPTS = {
     "diff_pairs": "",
     "four_gpus": "",
     "node_change": "",
+    "link_change": "",
     "kernels": "",
     "collectives": "" if PUBLISHED else f"{SHARED}/data; set BUSFARE_SHARED",
     "aiconfigurator": "",

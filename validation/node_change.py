@@ -26,7 +26,6 @@ from stored import Machine, NoAnswerError, machines, nodes_by_rung, probed_node,
 from busfare.answers.project import project, transfers_priced
 from busfare.nodes import Node, load_node
 from busfare.timeline import Timeline, timeline
-from busfare.timeline.changes.durations import HOST_CALLS
 from busfare.trace import Trace, read
 
 KINDS = ("h100", "h200")
@@ -242,12 +241,6 @@ def main() -> None:
     made_with, later = programs()
     shared = [name for name in (*made_with, *later) if all(name in seconds for seconds in twice)]
     print("the same machine again within minutes, % off: " + ", ".join(f"{o:.1f}" for o in again(shared)))
-    costs = [[occasion.node.call_cost(name) for name in HOST_CALLS] for occasion in occasions()]
-    rows = [
-        (occasion.name, *(cost and 1e6 * cost.call_s for cost in row))
-        for occasion, row in zip(occasions(), costs, strict=True)
-    ]
-    table("|".join(["machine", *(f"{name}, µs:.2f" for name in HOST_CALLS)]), rows)
 
 
 def truths() -> Iterator[Truth]:

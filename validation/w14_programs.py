@@ -65,9 +65,7 @@ def recorded() -> dict[str, dict[str, list[list[float]]]]:
             program = head[1]
             for runs in times.setdefault(program, {}).values():
                 runs.append([])
-        elif printed := re.match(
-            r"(EXPLICIT|Streams|STREAMS|IMPLICIT|HYBRID|(?:EXPLICIT )?[Kk]ernel):\s+([\d.]+)", line
-        ):
+        elif printed := PRINTED.match(line):
             name = "kernel" if printed[1].lower().endswith("kernel") else printed[1].upper()
             runs = times[program].setdefault(name, [[]])
             runs[-1].append(float(printed[2]) * MS)
