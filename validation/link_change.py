@@ -2,7 +2,8 @@
 
 On an H200 behind PCIe 5 x16, and behind 1/k of it (`slow_link/slow_link.cpp`; k = 2, 4, 8: x8, x4, x2), which `what-if`
 predicts from the bare recordings alone: of programs whose copies take a tenth of the bare run, runs from the first copy
-on, and copies by WMAPE, which A19 has at 19 % (CORAL-2) and 23 % (Rodinia). Then published copies, from other machines'.
+on, and copies by WMAPE, which A19 has at 19 % (CORAL-2) and 23 % (Rodinia). k = 1 is the same link: what runs differ by.
+Then published large pinned copies, each predicted from those of other machines.
 """
 
 from __future__ import annotations
@@ -41,17 +42,18 @@ def main() -> None:
     for program, runs in json.loads((folder / "measured.json").read_text("utf-8")).items():
         bare = [run for run in runs if run["k"] == 0]
         share = median(sum(run["copies_ns"]) / run["ns"] for run in bare)
-        for k in {run["k"] for run in runs if run["k"] > 1} if share >= LEAST_SHARE else ():
+        for k in {run["k"] for run in runs if run["k"]} if share >= LEAST_SHARE else ():
             files = [(str(folder / run["file"]), run["begins_ns"] * NS) for run in bare]
             told = np.median([predicted(*file, f"pcie:5x{16 // k}") for file in files], axis=0)
             taken = np.median([[run["ns"], *run["copies_ns"]] for run in runs if run["k"] == k], axis=0) * NS
             copies_off = off(zip(told[3:], taken[1:], strict=True))
             rows.append((k, program, share, taken[0], *told[:3], copies_off))
     table("k:d|program|copies' share:.2f|s:.4f|predicted:.4f|from:.4f|to:.4f|copies, % off:.1f", sorted(rows))
-    for k in (2, 4, 8):
+    for k in (1, 2, 4, 8):
         of_k = [row for row in rows if row[0] == k]
         goal(f"k = {k}, {len(of_k)} runs, % off", off((row[4], row[3]) for row in of_k), form=".1f")
-        goal("  copies, mean WMAPE, %", mean(row[-1] for row in of_k), most=PUBLISHED, form=".1f")
+        most = PUBLISHED if k > 1 else np.inf
+        goal("  copies, mean WMAPE, %", mean(row[-1] for row in of_k), most=most, form=".1f")
     held = 100 * np.mean([row[5] <= row[3] <= row[6] for row in rows])
     goal("runs in their 80 % ranges, %", held, least=75, form=".0f")
     if (SHARED / "data/measurements.csv").is_file():

@@ -13,7 +13,6 @@
 // profiler sees of it.
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
-#include <emmintrin.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -38,17 +37,6 @@ Function runtime(const char* name, Function) {
 size_t setting(const char* name, size_t otherwise) {
     const char* text = std::getenv(name);
     return text ? std::strtoull(text, nullptr, 10) : otherwise;
-}
-
-// To memory that is not read soon, past the caches, as the driver does: memcpy takes twice as long.
-void write_past_caches(char* to, const char* from, size_t bytes) {
-    size_t head = std::min(bytes, -reinterpret_cast<size_t>(to) % 16), body = (bytes - head) / 16 * 16;
-    std::memcpy(to, from, head);
-    for (size_t at = head; at < head + body; at += 16)
-        _mm_stream_si128(reinterpret_cast<__m128i*>(to + at),
-                         _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + at)));
-    _mm_sfence();
-    std::memcpy(to + head + body, from + head + body, bytes - head - body);
 }
 
 struct Link {
@@ -104,7 +92,7 @@ struct Link {
         for (size_t number = 0; !in && number < pieces; ++number) {
             cudaEventSynchronize(passed[number % RING]);
             if (sent < pieces) send();
-            write_past_caches(to + number * piece, ring[number % RING], size(number));
+            std::memcpy(to + number * piece, ring[number % RING], size(number));
         }
         return rows;
     }
