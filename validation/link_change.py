@@ -44,10 +44,10 @@ def main() -> None:
         share = median(sum(run["copies_ns"]) / run["ns"] for run in bare)
         for k in {run["k"] for run in runs if run["k"]} if share >= LEAST_SHARE else ():
             files = [(str(folder / run["file"]), run["begins_ns"] * NS) for run in bare]
-            told = np.median([predicted(*file, f"pcie:5x{16 // k}") for file in files], axis=0)
+            forecast = np.median([predicted(*file, f"pcie:5x{16 // k}") for file in files], axis=0)
             taken = np.median([[run["ns"], *run["copies_ns"]] for run in runs if run["k"] == k], axis=0) * NS
-            copies_off = off(zip(told[3:], taken[1:], strict=True))
-            rows.append((k, program, share, taken[0], *told[:3], copies_off))
+            copies_off = off(zip(forecast[3:], taken[1:], strict=True))
+            rows.append((k, program, share, taken[0], *forecast[:3], copies_off))
     table("k:d|program|copies' share:.2f|s:.4f|predicted:.4f|from:.4f|to:.4f|copies, % off:.1f", sorted(rows))
     for k in (1, 2, 4, 8):
         of_k = [row for row in rows if row[0] == k]

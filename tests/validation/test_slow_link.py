@@ -27,7 +27,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("times", [0, 1, 2, 4, 8])
-def test_each_byte_crosses_the_link_so_many_times(built: Path, times: int) -> None:
+def test_a_byte_crosses_the_link_k_times(built: Path, times: int) -> None:
     log = built / f"log-{times}"
     given = {"LD_PRELOAD": str(built / "slow_link.so"), "SLOW_LINK": str(times), "SLOW_LINK_LOG": str(log)}
     done = subprocess.run(

@@ -57,8 +57,8 @@ class Calibrated:
     """Re-prices a trace that was recorded on a known node: each copy's own recorded time, split into overhead, link and host
     share, each re-priced on the new node. Raises InputError where the old node is not given.
 
-    The overhead is the trace's own L+o of that path. The link share is what the old node's data sheet says the wire needs (of
-    pinned copies as much longer as the quickest long one took), at most all. The host share is the rest: staging, a cold cache.
+    The overhead is the trace's own L+o of that path. The link share is what the old data sheet says the wire needs (of
+    pinned copies as much longer as the quickest long one took), at most all. The host share is the rest, as of a cold cache.
     On the new node the link share changes as the data sheets do, the host share as the processors do, and the overhead
     stays, or is that of `latency_from`.
 
