@@ -76,12 +76,10 @@ def test_the_host_share_follows_the_hosts_memory() -> None:
     assert seconds[1] == pytest.approx(1e-6 + link_new + link_old * 128e9 / 307.2e9, rel=1e-5)
 
 
-def test_what_a_link_needs_beyond_its_data_sheet_leaves_with_it() -> None:
+def test_what_a_link_needs_beyond_its_data_sheet_is_link_time() -> None:
     sizes = np.array([1 << 28, 1 << 26, 1 << 20], float)
     old, new = (node.host_path(0).seconds(sizes, "read") for node in (OLD, NEW))
-    taken = np.array(
-        [1.2 * old[0], 1.3 * old[1], 3 * old[2]]
-    )  # the quickest long copy: 1.2 times the data sheet
+    taken = old * [1.2, 1.3, 3]
     table = trace([8, *map(int, sizes)], [1000, *(1000 + (taken * 1e9).round()).astype(int)])
     seconds = model("calibrated", recorded_on=OLD).seconds(table, NEW)[1:]
     host = (taken - 1.2 * old) * 128e9 / 307.2e9
