@@ -71,6 +71,34 @@ def test_cpu_time_of_which_nothing_is_recorded_lies_between_two_calls() -> None:
     assert "record with `ProfilerActivity.CPU` and `with_stack=True`" in sentences
 
 
+@pytest.mark.parametrize(("ranges_thread", "related"), [(1, True), (3, False)])
+def test_cpu_time_is_never_that_of_an_unrelated_thread(ranges_thread: int, related: bool) -> None:
+    """Thread 1 makes the first call and hands over to thread 2; thread 3 makes none."""
+    recorded = with_spans(run(*HOST_BOUND), (0, 861, "range", "train"))
+    recorded.markers = recorded.markers.with_columns(thread=pl.lit(ranges_thread, pl.Int64))
+    later = pl.when(pl.col("start_ns") > 0).then(pl.lit(2, pl.Int64)).otherwise("thread")
+    recorded.calls = recorded.calls.with_columns(thread=later)
+    assert ("CPU time in the range `train`" in verdict(recorded)[1]) == related
+
+
+def test_the_next_owner_may_be_of_the_same_part() -> None:
+    """Kernels of 500 and 300 µs, 100 µs of CPU time; and spans of 500 and 300 µs of CPU time."""
+    rows = (
+        made(kernel(10, 510, "a"), 0, 5),
+        made(kernel(511, 811, "b"), 6, 8),
+        made(kernel(925, 930), 912, 915),
+    )
+    _, sentences = verdict(run(*rows, call(9, 812, "cudaDeviceSynchronize", "device")))
+    assert (
+        "is the kernel `a`: 500 µs (54 % of the run). The next is the kernel `b`: 300 µs (32 %)." in sentences
+    )
+    spans = (5, 505, "function", "parse"), (505, 805, "function", "sort"), (0, 900, "function", "main")
+    _, sentences = verdict(with_spans(run(*HOST_BOUND), *spans))
+    assert (
+        "CPU time in `parse`: 500 µs" in sentences and "The next is CPU time in `sort`: 295 µs" in sentences
+    )
+
+
 def test_a_gpu_bound_run_names_its_kernel_and_counts_its_transfers() -> None:
     rows = (
         made(copy(10, 60, 1 << 20), 0, 5, "cudaMemcpyAsync"),

@@ -294,7 +294,8 @@ def examine(
     account.find_lengths(trace, advise.unions())
     findings = in_background(trace.operations.height, lambda: advise.findings(trace, node, run))
     totals = account.totals(trace)
-    path = None if run is None else path_owners(run, decided(run))
+    owners = [] if run is None else path_owners(run, decided(run))
+    path = None if run is None else [largest for largest, *_ in owners]
     together = _together(trace)
     kernels = _top_kernels(trace, node)
     copies = account.top_copies(trace, MOST_ROWS).rename({"start_ns": "start_seconds"})
@@ -312,7 +313,9 @@ def examine(
         units=[unit_of(trace, units) for units in units_of(trace, LEAST)],
         recording_cost=cost,
         critical_path=path,
-        verdict=verdict(trace, totals, path, {kernel.name: kernel.share_of_peak for kernel in kernels}),
+        verdict=verdict(
+            trace, totals, run, owners, {kernel.name: kernel.share_of_peak for kernel in kernels}
+        ),
         findings=[],  # which are looked for beside all this
         **({} if together is None else {name: getattr(together, name) for name in TOGETHER}),
         omissions=[*trace.omissions, *(run.omissions if run is not None else [])],

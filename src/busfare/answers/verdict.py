@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from shlex import join, quote
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 import polars as pl
-from msgspec import Struct, convert, field
+from msgspec import Struct, field
 
 from busfare.advise import RangedFinding
 from busfare.advise.amounts import Ranged
 from busfare.statements import Figure, Words, sentences, statement
 from busfare.timeline import Decided, PathPart, Timeline, part_seconds
+from busfare.timeline.build.work import HANDS_OVER_AFTER_NS
 from busfare.timeline.engine import IN_CALLS, PART_NAMES, START_UP, UNEXPLAINED
 from busfare.trace import Trace
-from busfare.trace.activity import LEAST, MOST, THREAD, deepest, most_sampled
+from busfare.trace.activity import LEAST, MOST, THREAD, Activity, deepest, most_sampled, outside
 from busfare.trace.lanes import is_transfer
 from busfare.trace.readers import record_again
 from busfare.trace.totals import Totals
@@ -32,6 +33,8 @@ STEP = r"^ProfilerStep#"
 NS = 1e-9
 #: The verdict names at most this many owners and parts, and small ones only from this share of the run on.
 MOST_PARTS, MOST_ACTIONS, WORTH_SAYING = 3, 3, 0.05
+#: It ranks so many owners of each part.
+MOST_OWNERS = 2
 #: From this exposed share on, transfers count as not overlapped; the verdict says why from this share of the run on.
 NO_OVERLAP, LEAST_EXPOSED = 0.9, 0.02
 #: Parts whose name is more informative than the kind of their owner.
@@ -89,11 +92,14 @@ class Verdict(Struct, kw_only=True):
 def verdict(
     trace: Trace,
     totals: Totals,
-    path: list[PathOwner] | None,
+    replayed: Timeline | None,
+    owners: list[list[PathOwner]],
     shares_of_peak: Mapping[str | None, float | None],
 ) -> Verdict:
-    """The first sentences of a report. `shares_of_peak`: of kernels, by name."""
-    run = totals.makespan_seconds
+    """The first sentences of a report. `owners`: of the parts of the critical path of the run `replayed`. `shares_of_peak`:
+    of kernels, by name.
+    """
+    run, path = totals.makespan_seconds, [largest for largest, *_ in owners]
     busy = [gpu.busy_seconds / run for gpu in totals.gpus if run]
     share = sum(busy) / len(busy) if busy else None
     text = [statement("verdict.idle-gpu", seconds=run)]
@@ -101,11 +107,13 @@ def verdict(
         text = [statement("verdict.busy", share=share, seconds=run)]
     elif busy:
         text = [statement("verdict.busy-gpus", count=len(busy), low=min(busy), high=max(busy), seconds=run)]
-    owned = sorted((part for part in path or () if part.owner), key=owned_seconds, reverse=True)
-    if shown := [part for part in path or () if part.share >= WORTH_SAYING][:MOST_PARTS]:
+    owned = sorted((of for part in owners for of in part if of.owner), key=owned_seconds, reverse=True)
+    if shown := [part for part in path if part.share >= WORTH_SAYING][:MOST_PARTS]:
         parts = tuple(statement("verdict.part", part=part.part, share=part.share) for part in shown)
         text.append(statement("verdict.path", parts=parts))
     text += [_largest(trace, part, run, shares_of_peak) for part in owned[:1]]
+    for spins in replayed.omissions if replayed and owned and owned[0].part == BETWEEN_CALLS else ():
+        text += [statement("verdict.may-wait", count=spins.count)] * (spins.id == "replay-spins")
     if len(owned) > 1 and owned_seconds(owned[1]) >= WORTH_SAYING * run:
         text.append(statement("verdict.next", **_owned(owned[1], run)))
     moved = totals.transfers
@@ -126,7 +134,7 @@ def verdict(
         text.append(statement("verdict.communication", seconds=totals.communication.seconds))
     return Verdict(
         gpu_busy_share=share,
-        startup_seconds=None if path is None else part_seconds(path, START_UP),
+        startup_seconds=None if replayed is None else part_seconds(path, START_UP),
         largest_part=_largest_part(owned[0], run) if owned else None,
         text=text,
     )
@@ -204,20 +212,19 @@ def described(part: PathOwner) -> Words:
     return statement(f"owner.{kind}", name=part.owner.name)
 
 
-def path_owners(run: Timeline, path: Decided) -> list[PathOwner]:
-    """The parts of the critical path of `run`, longest first, each with the owner of most of it."""
+def path_owners(run: Timeline, path: Decided) -> list[list[PathOwner]]:
+    """The parts of the critical path of `run`, longest first, each with its largest owners, the largest first."""
     if not len(path.ends):
         return []
     steps = _steps(run, path)
     whole = int((path.ends - path.starts).sum())
     parts = steps.group_by("part").agg(pl.col("ns").sum()).sort("ns", "part", descending=[True, False])
     return [
-        PathOwner(
-            part=PART_NAMES[part],
-            seconds=ns * NS,
-            share=ns / whole,
-            owner=_owner(run, PART_NAMES[part], steps.filter(pl.col("part") == part), ns),
-        )
+        [
+            PathOwner(PART_NAMES[part], ns * NS, ns / whole, owner)
+            for owner in (*_owners(run, PART_NAMES[part], steps.filter(pl.col("part") == part), ns),)
+            or (None,)
+        ]
         for part, ns in parts.iter_rows()
     ]
 
@@ -237,8 +244,8 @@ def _steps(run: Timeline, path: Decided) -> pl.DataFrame:
     )
 
 
-def _owner(run: Timeline, part: str, steps: pl.DataFrame, whole: int) -> Owner | None:
-    """The owner of most of a part that lasts `whole` nanoseconds."""
+def _owners(run: Timeline, part: str, steps: pl.DataFrame, whole: int) -> list[Owner]:
+    """The largest owners of a part that lasts `whole` nanoseconds, the largest first."""
     if part == BETWEEN_CALLS:
         return _of_gaps(run, steps)
     count, whose = run.operations.height, steps["whose"]
@@ -263,59 +270,73 @@ def _owner(run: Timeline, part: str, steps: pl.DataFrame, whole: int) -> Owner |
         kind=pl.lit("call"), name=pl.col("name").cast(pl.String), ns=steps["ns"].filter(of_call)
     )
     sums = pl.concat([operations, calls]).drop_nulls("name").group_by("kind", "name").agg(pl.col("ns").sum())
-    if sums.is_empty():
-        return None
-    kind, name, ns = sums.sort("ns", "name", descending=[True, False]).row(0)
-    return Owner(kind, name, ns / whole)
+    largest = sums.sort("ns", "name", descending=[True, False]).head(MOST_OWNERS)
+    return [Owner(kind, name, ns / whole) for kind, name, ns in largest.iter_rows()]
 
 
-def _of_gaps(run: Timeline, steps: pl.DataFrame) -> Owner | None:
+def _of_gaps(run: Timeline, steps: pl.DataFrame) -> list[Owner]:
     """The host activity between calls: a range, operator or function, else a sampled function or a system call, else the two
-    calls with most of the time between them.
+    calls with most of the time between them; and what owns most of the rest.
     """
     count, trace = run.operations.height, run.trace
     of_call = steps["whose"] >= count
     rows, steps = steps["whose"].filter(of_call) - count, steps.filter(of_call)
-    gaps = steps.select("start_ns", "ns", end_ns=pl.col("start_ns") + pl.col("ns"))
-    gaps = pl.concat([gaps, run.calls.select(*THREAD, "name")[rows]], how="horizontal")
+    gaps = steps.select("start_ns", end_ns=pl.col("start_ns") + pl.col("ns"))
+    gaps = pl.concat([gaps, _callers(run)[rows]], how="horizontal")
     ranges = trace.markers.filter(
         pl.col("end_ns") > pl.col("start_ns"),
         ~pl.col("name").cast(pl.String).str.contains(STEP).fill_null(True),
     )
-    named = pl.concat(
-        [
-            trace.activity.filter(pl.col("end_ns").is_not_null()).with_columns(
-                pl.col("kind").cast(pl.String)
-            ),
-            ranges.with_columns(kind=pl.lit("range")),
-        ],
-        how="diagonal",
-    )
-    of_program = named.filter(pl.col("kind") != "os-call")
-    samples = trace.activity.filter(pl.col("end_ns").is_null())
-    candidates = (
-        deepest(of_program, gaps),
-        most_sampled(samples, gaps),
+    activity = trace.activity.with_columns(pl.col("kind").cast(pl.String))
+    spans = pl.concat([activity, ranges.with_columns(kind=pl.lit("range"))], how="diagonal")
+    shares, left = dict[tuple[OwnerKind, str], float](), 1.0
+    while gaps.height and len(shares) < MOST_OWNERS:
+        most, gaps = _most_of(spans, gaps)
+        spans = spans.filter(pl.col("end_ns").is_not_null() | (pl.col("name") != most.name).fill_null(True))
+        owner = cast(OwnerKind, most.kind), most.name
+        shares[owner] = shares.get(owner, 0.0) + left * most.share
+        left *= 1 - most.share
+    return [Owner(*owner, share) for owner, share in shares.items()]
+
+
+def _most_of(spans: pl.DataFrame, gaps: pl.DataFrame) -> tuple[Activity, pl.DataFrame]:
+    """What owns most of `gaps`, and the rest of them."""
+    kind, is_sample = pl.col("kind"), pl.col("end_ns").is_null()
+    caller, handing = (gaps.with_columns(thread=of) for of in ("caller", "handing"))
+    candidates: tuple[tuple[Callable[..., Activity | None], pl.DataFrame, pl.DataFrame], ...] = (
+        (deepest, spans.filter(~is_sample & (kind != "os-call")), caller),
+        (most_sampled, spans.filter(is_sample), caller),
         # A range of the main thread covers work that it hands to other threads, such as PyTorch's backward pass.
-        deepest(_of_any_thread(of_program.filter(pl.col("kind") == "range")), _of_any_thread(gaps)),
-        most_sampled(_of_any_thread(samples), _of_any_thread(gaps)),
-        deepest(named.filter(pl.col("kind") == "os-call"), gaps),
+        (deepest, spans.filter(~is_sample & (kind == "range")), handing),
+        (most_sampled, spans.filter(is_sample), handing),
+        (deepest, spans.filter(~is_sample & (kind == "os-call")), caller),
     )
-    for activity in candidates:
+    for search, rows, of in candidates:
+        activity = search(rows, of)
         if activity and activity.share >= LEAST:
-            return convert(activity._asdict(), Owner)
-    before = _calls_before(run, rows)
-    sums = gaps.with_columns(before=before).group_by("before", "name").agg(pl.col("ns").sum())
-    first, then, ns = sums.sort("ns", descending=True).row(0)
-    return Owner("gap", f"{first} → {then}" if first else f"→ {then}", ns / int(gaps["ns"].sum()))
+            return activity, gaps if activity.kind == "sample" else outside(activity.spans, of)
+    ns = pl.col("end_ns") - pl.col("start_ns")
+    sums = gaps.group_by("before", "name").agg(ns.sum().alias("ns")).sort("ns", descending=True)
+    first, then, longest = sums.row(0)
+    of_pair = pl.col("before").eq_missing(first) & pl.col("name").eq_missing(then)
+    name = f"{first} → {then}" if first else f"→ {then}"
+    rest = gaps.filter(~of_pair)
+    return Activity("gap", name, longest / int(sums["ns"].sum()), gaps.filter(of_pair)), rest
 
 
-def _of_any_thread(rows: pl.DataFrame) -> pl.DataFrame:
-    """The rows as if each process had a single thread."""
-    return rows.with_columns(thread=pl.lit(0, pl.Int64))
-
-
-def _calls_before(run: Timeline, rows: pl.Series) -> pl.Series:
-    """The names of the preceding calls on the same threads; null for the first call of a thread."""
-    calls = run.calls.select(*THREAD, pl.col("name").cast(pl.String))
-    return calls.select(pl.col("name").shift(1).over(THREAD)).to_series()[rows]
+def _callers(run: Timeline) -> pl.DataFrame:
+    """Of each call its process, its thread (`caller`), the thread that handed it the work (`handing`), its name, and that of
+    the call `before` it on its thread, null for the first.
+    """
+    after, thread = run.columns["call_after"], run.calls["thread"]
+    name, earlier = pl.col("name").cast(pl.String), thread.gather(np.maximum(after, 0))
+    handed = (after >= 0) & thread.ne_missing(earlier).to_numpy()
+    alone = (after < 0) & (run.columns["call_gap"] >= HANDS_OVER_AFTER_NS)
+    calls = run.calls.select(
+        *THREAD,
+        name,
+        before=name.shift(1).over(THREAD),
+        handing=pl.when(pl.Series(handed)).then(earlier).when(pl.Series(alone)).then("thread"),
+    )
+    handing = pl.coalesce(pl.col("handing").forward_fill().over(THREAD), "thread")
+    return calls.with_columns(handing.alias("handing")).rename({"thread": "caller"})

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from busfare.timeline import _core
 from busfare.timeline.build.links import link_columns
 from busfare.timeline.edit import host_slowed, with_durations
-from busfare.timeline.model import NO_LINKS, WAIT, Columns, Timeline, Times, staged
+from busfare.timeline.model import BEHIND_NS, NO_LINKS, WAIT, Columns, Timeline, Times, staged
 from busfare.trace.lanes import Union
 from busfare.trace.tables import WAITS_FOR
 from busfare.trace.words import CLASSES, GRAPH_LAUNCH, Words, kind_codes
@@ -68,8 +68,6 @@ SLOWDOWN_STEPS = 10_000
 #: By so much at most a gap on the GPU is longer for the recorder: recordings of the same program with and without one
 #: differ by 1 to 2.5 µs an operation where the GPU is never idle for the host (results/unseen, tone_map). Nanoseconds.
 MOST_GAP_NS = 3_000
-#: Work that begins within this after communication ended waited for it.
-BEHIND_NS = 20_000
 
 
 @dataclass(frozen=True)

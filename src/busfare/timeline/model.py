@@ -50,6 +50,8 @@ NO_LINKS: Columns = {
 LINK_COLUMNS = frozenset([*NO_LINKS, "operation_bytes_per_s", "operation_weight"])
 #: Smaller copies cost their latency, whatever the memory: pageable ones to the GPU are handed over with their call.
 STAGED_ABOVE_BYTES = 64 * 1024
+#: Work that begins, and a loop that ends, within this after work of the GPU ended waited for it.
+BEHIND_NS = 20_000
 #: What touches nothing.
 NOTHING = Union.of(np.empty(0, np.int64), np.empty(0, np.int64))
 #: A year and some. The core's sums over all columns stay within 64 bits.

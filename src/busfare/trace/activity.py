@@ -21,11 +21,12 @@ WRAPPER = re.compile(r" (_\w*call_impl|__call__|wrapper\w*|_?wrapped\w*|decorate
 
 
 class Activity(NamedTuple):
-    """Kind and name of a span or of a sampled frame, and its share of the time in question."""
+    """Kind and name of spans or of a sampled frame, its share of the time in question, and these spans or samples."""
 
     kind: str
     name: str
     share: float
+    spans: pl.DataFrame
 
 
 def deepest(spans: pl.DataFrame, gaps: pl.DataFrame) -> Activity | None:
@@ -52,13 +53,13 @@ def deepest(spans: pl.DataFrame, gaps: pl.DataFrame) -> Activity | None:
         share = min(longest["ns"] / total, 1.0)
         if share < least:
             break
+        named = inside.filter(pl.col("label") == longest["label"], pl.col("kind") == longest["kind"])
         name = longest["label"] if longest["count"] > 1 else str(longest["name"])
         # A name within itself is the same work: what the outermost covers counts.
         if chosen is None or not (WRAPPER.search(name) or name == chosen.name):
-            chosen = Activity(longest["kind"], name, share)
+            chosen = Activity(longest["kind"], name, share, named)
         least = LEAST if share >= NEARLY_ALL else MOST if share >= MOST else MOST * share
-        of_name = (pl.col("label") == longest["label"]) & (pl.col("kind") == longest["kind"])
-        inside = spans.filter(pl.col("parent").is_in(inside.filter(of_name)["span"].implode()))
+        inside = spans.filter(pl.col("parent").is_in(named["span"].implode()))
     return chosen
 
 
@@ -70,7 +71,28 @@ def most_sampled(samples: pl.DataFrame, gaps: pl.DataFrame) -> Activity | None:
         return None
     every = pl.concat(names)
     most = every.drop_nulls().value_counts(sort=True).head(1)
-    return next((Activity("sample", str(name), count / len(every)) for name, count in most.iter_rows()), None)
+    activity = (
+        Activity("sample", str(name), count / len(every), samples) for name, count in most.iter_rows()
+    )
+    return next(activity, None)
+
+
+def outside(spans: pl.DataFrame, gaps: pl.DataFrame) -> pl.DataFrame:
+    """The parts of `gaps` that no span of their thread covers, with the other columns of their gap."""
+    gaps = gaps.with_row_index("gap")
+    edges = pl.concat(
+        rows.select(*THREAD, row, at=time, gaps=pl.lit(step * of_gap), spans=pl.lit(step * (1 - of_gap)))
+        for rows, row, of_gap in ((gaps, "gap", 1), (spans, pl.lit(None, pl.UInt32).alias("gap"), 0))
+        for time, step in (("start_ns", 1), ("end_ns", -1))
+    ).sort(*THREAD, "at", "gaps")
+    edges = edges.with_columns(
+        pl.col("gaps", "spans").cum_sum().over(THREAD),
+        gap=pl.col("gap").forward_fill().over(THREAD),
+        end_ns=pl.col("at").shift(-1).over(THREAD),
+    )
+    pieces = edges.filter(pl.col("gaps") > 0, pl.col("spans") == 0, pl.col("end_ns") > pl.col("at"))
+    pieces = pieces.select("gap", "end_ns", start_ns="at")
+    return pieces.join(gaps.drop("start_ns", "end_ns"), on="gap", maintain_order="left").drop("gap")
 
 
 def _by_thread(rows: pl.DataFrame, gaps: pl.DataFrame) -> list[tuple[pl.DataFrame, pl.DataFrame]]:

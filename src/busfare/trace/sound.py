@@ -190,24 +190,25 @@ def _timed(frame: pl.DataFrame, what: str, omissions: Omissions) -> pl.DataFrame
 
 
 def _note_failures(trace: Trace, omissions: Omissions) -> None:
-    """Calls that failed are counted, and wait for nothing; without any, what calls returned is not kept."""
+    """Calls that failed are counted, and wait for nothing; of what calls returned only `failed` and `not_ready` are kept."""
     if "result" not in trace.calls.columns:
         return
     result = trace.calls["result"].fill_null(0)
     bad = (result != 0) & (result != NOT_READY)
     if bad.any():
         bad &= ~trace.calls["name"].cast(pl.String).str.contains(LAST_ERROR).fill_null(False)
-    if not bad.any():
-        trace.calls = trace.calls.drop("result")
-        return
     failed = trace.calls.filter(bad).sort("start_ns")
+    calls = trace.calls = trace.calls.drop("result")
+    if (not_ready := result == NOT_READY).any():
+        calls = trace.calls = calls.with_columns(not_ready=not_ready)
+    if failed.is_empty():
+        return
     call, error = failed["name"][0] or "a call", error_named(failed["result"][0])
     omissions.add("failed-calls", failed.height, call=call, error=error)
     launches = failed.filter(pl.col("name").cast(pl.String).str.contains(words.KERNEL_LAUNCH))
     if launches.height and not (trace.operations["kind"] == "kernel").any():
         omissions.add("launches-failed", launches.height, error=error_named(launches["result"][0]))
     waits = pl.select(pl.when(bad).then(pl.lit("none")).otherwise(trace.calls["waits_for"])).to_series()
-    calls = trace.calls.drop("result")
     trace.calls = calls.with_columns(waits_for=waits.cast(pl.Enum(WAITS_FOR)), failed=bad)
 
 

@@ -145,7 +145,8 @@ CALLS_RECORDED: Schema = {
     "recorder_ns": pl.Int64()
 }
 
-#: What readers give, for `sound.py` to make the column `failed` of: absent where no call failed, or the trace does not say.
+#: What readers give, for `sound.py` to make the columns `failed` and `not_ready` (of queries) of, which are absent where no
+#: call was that, or the trace does not say.
 CALLS_RETURNED: Schema = {
     "result": pl.Int32()  # CUDA's error, 0 where the call succeeded
 }

@@ -49,6 +49,8 @@ HOST_FUNCTION = r"^(cuda|cu|hip)(LaunchHostFunc|StreamAddCallback)"
 #: Sends managed memory where it will be needed.
 PREFETCH = r"^(cuda|cu|hip)MemPrefetch(Batch)?Async$"
 STREAM_WAIT_EVENT = r"^(cuda|cu|hip)StreamWaitEvent$"
+#: Questions whether work is done.
+POLL = r"^(cuda|cu|hip)(Event|Stream)Query$"
 #: Questions about the state of things, and what libraries wrap around them.
 QUERY = (
     r"^(cuda|cu|hip)((Event|Stream)Query|ThreadExchangeStreamCaptureMode|StreamIsCapturing|[GS]etDevice"

@@ -13,7 +13,7 @@ from busfare.nodes import Node
 from busfare.timeline import _core
 from busfare.timeline.build.first_calls import startup
 from busfare.timeline.build.links import alone, shared_links
-from busfare.timeline.build.waiting import acts, waits
+from busfare.timeline.build.waiting import acts, gaps_behind_work, waits, with_polling_waits
 from busfare.timeline.build.work import (
     between_calls,
     class_of,
@@ -27,6 +27,7 @@ from busfare.timeline.build.work import (
 )
 from busfare.timeline.model import LINK_COLUMNS, LONGEST_NS, Columns, Timeline, at_rest
 from busfare.trace import Trace
+from busfare.trace.lanes import Union
 from busfare.trace.omissions import INCOMPLETE, omission
 from busfare.trace.tables import CALLS, conform
 from busfare.trace.words import HOST_FUNCTION, Names, calls_named
@@ -44,7 +45,7 @@ def timeline(trace: Trace, node: Node | None = None, alone_there: bool = True) -
     """
     trace, moved = _within_a_year(with_mpi_calls(trace) if alone_there else trace)
     working_calls = without_pollers(trace.calls.with_row_index("row"))
-    host = outermost(working_calls)
+    host = outermost(with_polling_waits(working_calls, trace.operations))
     work = issued(trace, host)
     calls, operations = host.calls, work.operations
     if operations.height == 0 and calls.height == 0:
@@ -61,6 +62,7 @@ def timeline(trace: Trace, node: Node | None = None, alone_there: bool = True) -
     engine, slots = engines(work, trace)
     call_after = handed_over(calls)
     gap = between_calls(calls, call_after, origin)
+    busy = Union.of(*(operations[name].to_numpy() for name in TIMES))
     # A call does its work behind what it starts up.
     started = startup(host, work, waiting_for.kind)
     calls = calls.with_columns(pl.col("start_ns") + started)
@@ -124,6 +126,7 @@ def timeline(trace: Trace, node: Node | None = None, alone_there: bool = True) -
         "replay-inferred-events": done.inferred,
         "replay-host-functions": calls_named(calls, HOST_FUNCTION, names).height,
         "replay-late": moved,
+        "replay-spins": gaps_behind_work(calls["start_ns"].to_numpy() - started, gap, busy),
         "replay-streams": (~used["kind_known"]).sum() if used.height > 1 else 0,
         "replay-contradictions": explained["waits_dropped"] + explained["orders_dropped"],
         "replay-narrowed": explained["waits_narrowed"],
