@@ -10,7 +10,7 @@ import pytest
 
 from busfare.errors import InputError
 from busfare.trace import Trace, tables
-from busfare.trace.units import LEAST, parts_of, shared_units, units_of
+from busfare.trace.units import parts_of, shared_units, units_of
 from busfare.trace.window import part_of
 from tests.traces import call, copy, kernel, made, omitted, run, trace
 
@@ -68,11 +68,11 @@ def test_ranges_of_operators_and_short_ranges_are_no_units() -> None:
     assert [unit.name for unit in units_of(named(steps(10), *operators, *load))] == ["update"]
 
 
-def test_a_few_steps_are_left_where_operations_repeat_more_often() -> None:
+def test_a_few_steps_are_the_unit_though_too_few_to_compare() -> None:
     few = [(400.0 * n, 400.0 * n + 400, f"ProfilerStep#{n}") for n in range(3)]
     whole = named(steps(12), *few)
     assert [unit.name for unit in units_of(whole)] == ["ProfilerStep"]
-    assert [unit.name for unit in units_of(whole, LEAST)] == ["update"]
+    assert [unit.name for unit, _ in shared_units(whole, whole)] == ["update"]
 
 
 def test_every_gpu_has_its_unit() -> None:

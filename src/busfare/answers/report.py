@@ -36,7 +36,7 @@ from busfare.trace import totals as account
 from busfare.trace.columns import in_background
 from busfare.trace.omissions import INCOMPLETE
 from busfare.trace.totals import Counted, Gap, Totals
-from busfare.trace.units import LEAST, Units, operations_of, units_of
+from busfare.trace.units import Units, operations_of, units_of
 
 MOST_ROWS, MOST_GAPS = 10, 5
 TOGETHER = ("collectives", "ranks", "straggler", "clocks")
@@ -310,7 +310,7 @@ def examine(
         top_kernels=kernels,
         top_copies=rows_of(TopCopy, copies.with_columns(pl.col("start_seconds") * NS)),
         idle_gaps=account.idle_gaps(trace, MOST_GAPS),
-        units=[unit_of(trace, units) for units in units_of(trace, LEAST)],
+        units=[unit_of(trace, units) for units in units_of(trace)],
         recording_cost=cost,
         critical_path=path,
         verdict=verdict(

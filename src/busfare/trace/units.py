@@ -75,14 +75,13 @@ class Units:
 Candidate = tuple[Units, NDArray[np.int64]]
 
 
-def units_of(trace: Trace, least: int = REPEATED) -> list[Units]:
+def units_of(trace: Trace) -> list[Units]:
     """The unit of work of a trace: of the host, or of each GPU on which operations repeat; empty where none is found.
 
-    Steps come first, then ranges, then operations; of each the kind that covers most. What repeats `least` times goes
-    before what does not.
+    Steps come first, then ranges, then operations; of each the kind that covers most.
     """
     every = _repeated(trace)
-    return [units for units, _ in _shared(every, every, least)]
+    return [units for units, _ in _shared(every, every, REPEATED)]
 
 
 def shared_units(before: Trace, after: Trace) -> list[tuple[Units, Units]]:
