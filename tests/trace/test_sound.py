@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -14,7 +15,8 @@ from busfare.trace.model import name_process
 from busfare.trace.omissions import Omissions, omission
 from busfare.trace.sound import LARGEST, LATEST, make_sound
 from busfare.trace.tables import CALLS, CALLS_RETURNED, EVENTS, MARKERS, OPERATIONS, conform
-from tests.traces import omitted
+from tests.report.test_verdict import with_spans
+from tests.traces import call, copy, kernel, made, omitted, run
 
 
 def what(trace: Trace, id: str) -> str:
@@ -342,6 +344,35 @@ def copied(
         "kind": "copy", "direction": direction, "bytes": bytes_, "correlation": correlation, "stream": 7,
     }  # fmt: skip
     return operation(start, start + lasting, **columns)
+
+
+ENDLESS_US = 1e12
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        made(kernel(500, ENDLESS_US), 495, 499),
+        made(copy(500, ENDLESS_US, 4096), 495, 499, "cudaMemcpyAsync"),
+        call(500, ENDLESS_US, "cudaMalloc"),
+        (0, ENDLESS_US, "range", "all"),
+        (0, ENDLESS_US, "function", "main"),
+    ],
+    ids=["kernel", "copy", "call", "range", "function"],
+)
+def test_a_row_far_longer_than_all_others_together_is_left_out(row: Any) -> None:
+    kernels = [made(kernel(at + 10, at + 90), at, at + 5) for at in range(0, 2000, 100)]
+    is_span = row[-1] in ("all", "main") if isinstance(row, tuple) else False
+    trace = with_spans(run(*kernels), row) if is_span else run(*kernels, row)
+    make_sound(trace)
+    assert omitted(trace)["far-away"] == 1
+    assert trace.makespan_seconds == 1.99e-3 and trace.markers.is_empty() and trace.activity.is_empty()
+
+
+def test_a_kernel_of_hours_that_a_call_waits_for_stays() -> None:
+    trace = run(made(kernel(10, 1e10), 0, 5), call(6, 1e10 + 5, "cudaDeviceSynchronize", "device"))
+    make_sound(trace)
+    assert "far-away" not in omitted(trace) and trace.makespan_seconds == pytest.approx(1e4)
 
 
 def test_a_copy_that_a_graph_lists_a_second_time_is_left_out() -> None:

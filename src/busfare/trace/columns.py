@@ -21,6 +21,8 @@ T = TypeVar("T")
 LONG_RUN = 64
 #: Numbers need not be numbered anew while they lie no further apart than there are rows, and this.
 SMALL = 1 << 20
+#: A row that lasts longer, and so many times as long as all others together, is damaged.
+LONG_NS, ENDLESS = 3600 * 10**9, 1000
 #: From here on another thread is worth its start.
 MANY_ROWS = 1 << 18
 
@@ -65,6 +67,21 @@ def rows_of(number_of: Rows, chosen: NDArray[np.bool_]) -> Rows:
 def kept(frame: pl.DataFrame, chosen: pl.Series) -> pl.DataFrame:
     """The rows of `frame` that are chosen: itself, and no copy, where all are."""
     return frame if chosen.all() else frame.filter(chosen)
+
+
+def lasts_as_the_rest(frame: pl.DataFrame, others: Sequence[pl.DataFrame]) -> pl.Series:
+    """Which rows last an hour at most, or no more than a thousand times as long as from the first to the last time of all
+    rows of `others`, of short ones of `frame`, and its own start. What lasts longer has a damaged end: a call that waits for
+    a kernel of hours is in another table.
+    """
+    ns, start = frame["end_ns"] - frame["start_ns"], pl.col("start_ns")
+    long = (ns > LONG_NS).fill_null(False)
+    if not long.any():
+        return ~long
+    rest = pl.concat(part.select("start_ns", "end_ns") for part in (*others, frame.filter(~long)))
+    first, last = rest.select(start.min(), pl.max("end_ns")).row(0)
+    span = frame.select(pl.max_horizontal(start, pl.lit(last)) - pl.min_horizontal(start, pl.lit(first)))
+    return ~long | (ns <= ENDLESS * span.to_series())
 
 
 def longest(lengths: NDArray[np.int64], most: int) -> NDArray[np.int64]:

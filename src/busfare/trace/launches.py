@@ -10,11 +10,11 @@ import polars as pl
 from numpy.typing import NDArray
 
 from busfare.trace._kineto_events import MISSING, EventScanner
-from busfare.trace.columns import first_pairs, first_rows, numbered, plain
+from busfare.trace.columns import first_pairs, first_rows, numbered, occurs, plain
 from busfare.trace.model import Trace
 from busfare.trace.sites import around_calls, innermost
 from busfare.trace.tables import LAUNCH_SHAPE, LAUNCHES, OPERATORS, REACH, Schema, conform
-from busfare.trace.words import with_printable
+from busfare.trace.words import NONE, Words, with_printable
 
 #: Sides of the largest grid, and threads of the largest block [CUDA: compute capabilities; HIP has no larger ones].
 MOST_BLOCKS = {"grid_x": (1 << 31) - 1, "grid_y": (1 << 16) - 1, "grid_z": (1 << 16) - 1}
@@ -32,6 +32,20 @@ def first_records(operations: pl.DataFrame) -> pl.Series:
         return pl.repeat(True, operations.height, eager=True)
     record = pl.struct("process", "correlation", "device", "stream", "name", "start_ns", "end_ns")
     return operations.select(~kernel | record.is_first_distinct()).to_series()
+
+
+def without_call(trace: Trace) -> int:
+    """How many operations have no call in the trace that may have launched them."""
+    if trace.calls.is_empty():
+        return 0
+    has_call = occurs(trace.calls, trace.operations)
+    orphans = len(has_call) - int(np.count_nonzero(has_call))
+    if orphans:
+        # The driver makes migrations without a call.
+        words = Words(trace.operations)
+        migrations = words.among("kind", "migration") | (words.codes("kind") == NONE)
+        orphans -= int(np.count_nonzero(migrations & ~has_call))
+    return orphans
 
 
 def number_launches(trace: Trace) -> None:

@@ -13,13 +13,13 @@ from busfare.errors import InputError
 from busfare.printable import printable
 from busfare.statements import Figure
 from busfare.trace import words
-from busfare.trace.columns import kept, occurs, order_of, several
-from busfare.trace.launches import first_records
+from busfare.trace.columns import kept, lasts_as_the_rest, occurs, order_of, several
+from busfare.trace.launches import first_records, without_call
 from busfare.trace.model import Trace
 from busfare.trace.omissions import INCOMPLETE, Omissions
 from busfare.trace.readers import record_again
 from busfare.trace.tables import CALLS_LOCATED, WAITS_FOR
-from busfare.trace.words import LAST_ERROR, NONE, NOT_READY, Words, error_named, texts_of, with_printable
+from busfare.trace.words import LAST_ERROR, NOT_READY, Words, error_named, texts_of, with_printable
 
 #: Work that calls of these names launch, and that a profiler may have been told to leave out.
 KINDS_CALLED = (("copies", "copy", r"^(cuda|cu|hip)Memcpy"), ("kernels", "kernel", words.KERNEL_LAUNCH))
@@ -42,6 +42,13 @@ LONGEST_NS = 30 * 86_400 * 10**9
 MOST_GPUS = 1024
 
 TIMES = ("start_ns", "end_ns")
+#: Tables whose rows last, and what those are.
+TIMED = {
+    "operations": "GPU operations",
+    "calls": "API calls",
+    "markers": "ranges",
+    "activity": "spans of activity",
+}
 #: Columns that are equal in all rows of one copy.
 COPY_KEY = ("process", "correlation", "device", "direction", "bytes")
 
@@ -83,12 +90,17 @@ def _make_rows_sound(trace: Trace, omissions: Omissions) -> None:
     kernels = int((trace.operations["kind"] == "kernel").sum())
     trace.operations = _timed(trace.operations, "GPU operations", omissions)
     trace.calls = _timed(trace.calls, "API calls", omissions)
-    omissions.count("kernels-untimed", kernels - int((trace.operations["kind"] == "kernel").sum()))
     start, end = trace.markers["start_ns"], trace.markers["end_ns"]
     usable = _usable(start) & (end.is_null() | (_usable(end) & (end >= start)))
     trace.markers = _kept(trace.markers, usable, omissions, "untimed", what="markers")
     start, end = trace.activity["start_ns"], trace.activity["end_ns"]
     trace.activity = trace.activity.filter(_usable(start) & (end.is_null() | _usable(end) & (end > start)))
+    for table, what in TIMED.items():
+        frame, *others = (getattr(trace, name) for name in (table, *TIMED.keys() - {table}))
+        setattr(
+            trace, table, _kept(frame, lasts_as_the_rest(frame, others), omissions, "far-away", what=what)
+        )
+    omissions.count("kernels-untimed", kernels - int((trace.operations["kind"] == "kernel").sum()))
     _note_failures(trace, omissions)
     events = _kept(trace.events, _usable(trace.events["start_ns"]), omissions, "records-without-call")
     returned = pl.col("end_ns")
@@ -383,17 +395,3 @@ def _in_order_from(trace: Trace, table: str, first: int) -> None:
         frame.replace_column(number, column - first if column.name in TIMES and first else column)
 
     several(frame.height, [partial(put, number) for number in filled], pl.thread_pool_size())
-
-
-def without_call(trace: Trace) -> int:
-    """How many operations have no call in the trace that may have launched them."""
-    if trace.calls.is_empty():
-        return 0
-    has_call = occurs(trace.calls, trace.operations)
-    orphans = len(has_call) - int(np.count_nonzero(has_call))
-    if orphans:
-        # The driver makes migrations without a call.
-        words = Words(trace.operations)
-        migrations = words.among("kind", "migration") | (words.codes("kind") == NONE)
-        orphans -= int(np.count_nonzero(migrations & ~has_call))
-    return orphans

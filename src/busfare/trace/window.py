@@ -14,9 +14,9 @@ from busfare.errors import InputError
 from busfare.quantities import MOST_SECONDS
 from busfare.trace.columns import first_pairs, occurs
 from busfare.trace.lanes import Times, Union
+from busfare.trace.launches import without_call
 from busfare.trace.model import Trace
 from busfare.trace.omissions import Omissions
-from busfare.trace.sound import without_call
 from busfare.trace.units import NUMBER, Units, units_of
 
 T = TypeVar("T", bound=Trace)
