@@ -112,6 +112,24 @@ def test_a_gpu_bound_run_names_its_kernel_and_counts_its_transfers() -> None:
     assert report.critical_path and sum(part.share for part in report.critical_path) == pytest.approx(1)
 
 
+def test_without_advice_a_host_bound_run_says_what_to_look_at() -> None:
+    shown = " ".join(line for line, _ in render(report_document(summarise(run(*HOST_BOUND))), 400))
+    assert "Next: CPU time between `cudaLaunchKernel` calls; record it with `ProfilerActivity.CPU`" in shown
+    assert "busfare project" not in shown
+    gpu_bound = made(kernel(10, 900), 0, 5), call(6, 901, "cudaDeviceSynchronize", "device")
+    shown = " ".join(line for line, _ in render(report_document(summarise(run(*gpu_bound))), 400))
+    assert "Next: `busfare project TRACE --to NODE`" in shown
+
+
+def test_copies_within_the_gpu_are_no_transfers() -> None:
+    inside, back = made(copy(10, 60, 1 << 20, "d2d"), 0, 5), made(copy(61, 71, 64, "d2h"), 6, 8)
+    report, sentences = verdict(run(inside, back))
+    assert "Transfers move 64 B in 10 µs; 10 µs of that is exposed" in sentences
+    moved = report.transfers, report.gpus[0].transfers
+    assert [(of.count, of.bytes, of.exposed_seconds) for of in moved] == [(1, 64, pytest.approx(10e-6))] * 2
+    assert {path.direction: path.count for path in report.by_path} == {"d2d": 1, "d2h": 1}
+
+
 def test_scripts_read_the_largest_part_and_the_best_actions() -> None:
     report, _ = verdict(run(*HOST_BOUND))
     part = report.verdict.largest_part

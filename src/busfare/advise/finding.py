@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import numpy as np
@@ -39,6 +39,8 @@ LANGUAGES = {
 }
 
 Rows = NDArray[np.int64]
+#: What a change costs stands with it from this share of its gain on; below, with the evidence.
+WORTH_A_LINE = 0.1
 #: Of a finding so many are named.
 MOST_SITES = 5
 #: Numbers that count steps, batches or layers, and what PyTorch's `emit_nvtx` says of each call: ranges that differ in
@@ -196,7 +198,7 @@ class Finding(msgspec.Struct, frozen=True):
     operation that it touches was running. `rests_on`: the conditions of the replay. `what_if`: the question of `busfare
     what-if` that gives this gain. `overlaps_with`: ids of other findings that touch some of the same operations. Not in
     JSON: `touches` and `calls`: the operations of the change, and rows of the calls; `first_seconds`: the gain of another
-    finding whose change must come first; `cost_error`: as in `Applied`.
+    finding whose change must come first; `cost`: what the change itself costs; `cost_error`: as in `Applied`.
     """
 
     id: str
@@ -212,6 +214,7 @@ class Finding(msgspec.Struct, frozen=True):
     touches: Chosen | None = None
     calls: NDArray[np.uint32] | None = None
     first_seconds: float = 0.0
+    cost: Statement | None = None
     cost_error: tuple[float, float] = (0.0, 0.0)
     call_sites: tuple[CallSite, ...] = ()
 
@@ -328,4 +331,9 @@ def ranged(finding: Finding, repeated: Mapping[str, Any] | None = None) -> Range
     keys = msgspec.structs.asdict(finding) | seconds_between(low, high, "calibrated")
     question = finding.what_if and replace(finding.what_if, **(repeated or {}))
     keys["what_if"] = question.option_words() if question else []
+    if finding.cost is not None:
+        most, says = finding.cost.figures["high_seconds"], "evidence"
+        if isinstance(most, float) and most > WORTH_A_LINE * finding.predicted_gain_seconds:
+            says = "change"
+        keys[says] = sentences(keys[says], cast(Words, finding.cost))
     return msgspec.convert(keys, RangedFinding)

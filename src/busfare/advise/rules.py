@@ -18,7 +18,7 @@ from busfare.advise.finding import Chosen, Finding, finding, language_of, rows_o
 from busfare.cost.copies import HANDED_OVER_SECONDS_PER_BYTE, in_place_share
 from busfare.nodes import Gpu, Node
 from busfare.nodes.contention import published
-from busfare.statements import Words, statement
+from busfare.statements import Statement, statement
 from busfare.timeline.changes.device_memory import reallocations
 from busfare.timeline.changes.fewer_copies import SMALLEST_BYTES, repeated_copies, returned_copies
 from busfare.timeline.changes.overlap import timing_waits
@@ -51,16 +51,15 @@ def _seconds(calls: pl.DataFrame) -> float:
     return float((calls["end_ns"] - calls["start_ns"]).sum()) * NS
 
 
-def _pinning(bytes_: int, node: Node | None) -> Words:
+def _pinning(bytes_: int, node: Node | None) -> Statement:
     """What making a pinned buffer of so many bytes takes, and where that is known from."""
     cost = None if node is None else node.call_cost("allocate-pinned")
     if node is None or cost is None:
         rates = published("pinning")
         ends = {"low_seconds": bytes_ / rates.high, "high_seconds": bytes_ / rates.low}
-        return statement("pageable-copies.pinning-published", bytes=bytes_, **ends)
-    return statement(
-        "pageable-copies.pinning-measured", bytes=bytes_, seconds=cost.seconds(bytes_), node=node.name
-    )
+        return Statement("pageable-copies.pinning-published", {"bytes": bytes_, **ends})
+    seconds, id = float(cost.seconds(bytes_)), "pageable-copies.pinning-measured"
+    return Statement(id, {"bytes": bytes_, "high_seconds": seconds, "node": node.name})
 
 
 def _pageable(trace: Trace, node: Node | None) -> Finding | None:
@@ -84,16 +83,17 @@ def _pageable(trace: Trace, node: Node | None) -> Finding | None:
         prices = (copies.ends - copies.starts).astype(np.float64) * (NS * share)
     addresses = [name for name in OPERATIONS_RECORDED if name in trace.operations.columns]
     once = pinning_of(copies.columns("process", "bytes", "direction", *addresses), node)
+    cost = None
     if once is not None:
         ends = {"low_seconds": once.low, "high_seconds": once.high}
-        evidence.append(statement("pageable-copies.pinning-once", bytes=once.bytes, **ends))
+        cost = Statement("pageable-copies.pinning-once", {"bytes": once.bytes, **ends})
     elif prices is not None and copies.seconds() > float(prices.sum()):
-        evidence.append(_pinning(int(copies.sizes.max()), node))
+        cost = _pinning(int(copies.sizes.max()), node)
     if node is not None and node.host_path(0).is_c2c:
         evidence.append(statement("pageable-copies.read-in-place"))
     title = "title-small" if small else "title"
     saved = copies.saved(prices) - (once.seconds if once else 0.0)
-    return finding("pageable-copies", evidence, max(0.0, saved), copies, title)
+    return replace(finding("pageable-copies", evidence, max(0.0, saved), copies, title), cost=cost)
 
 
 def _handed_over(trace: Trace) -> Chosen | None:

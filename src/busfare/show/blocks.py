@@ -16,6 +16,7 @@ from busfare.advise.amounts import Predicted, Ranged, count, percent, several, s
 from busfare.advise.jobs import JobFinding
 from busfare.answers.job import JobReport
 from busfare.answers.report import Path, Report, Sized, path_name
+from busfare.answers.verdict import described, owned_seconds
 from busfare.answers.what_if import RecordingCost
 from busfare.jobs.communication import Clock, Collective, Left, RankTimes
 from busfare.jobs.stragglers import Straggler
@@ -23,8 +24,9 @@ from busfare.show.document import Block, Entries, Entry, Figure, Items, Table, T
 from busfare.show.svg import COLOUR, COLOURS, Bar, Bars, BarSeries, Line, drawn_as, escaped
 from busfare.show.words import joined, text
 from busfare.statements import sentences, statement
-from busfare.timeline import PathPart
+from busfare.timeline import PathPart, limits
 from busfare.trace import Omission
+from busfare.trace.readers import record_again
 
 if TYPE_CHECKING:
     from busfare.answers.measure import results
@@ -44,7 +46,7 @@ PARTS = {
     "kernels": ("kernels_seconds", COLOUR["kernels"]),
     "waiting for other ranks": ("waiting_seconds", COLOUR["waits"]),
     "waiting for recordings to begin": ("recording_wait_seconds", COLOUR["others"]),
-    "transfers that no kernel hides": ("exposed_transfer_seconds", COLOUR["copies"]),
+    "communication that no kernel hides": ("exposed_transfer_seconds", COLOUR["copies"]),
 }
 
 
@@ -140,8 +142,16 @@ def _without_findings(result: Report | JobReport) -> str:
     if "no-calls" in missing and not result.transfers.count and result.kernels.count:
         return "The trace has kernels but no calls: copies may be missing."
     if any(w.count for w in (result.kernels, result.communication, result.transfers, result.graph_work)):
+        nothing = "No worthwhile change to transfers was found"
+        path = sorted(getattr(result, "critical_path", None) or (), key=owned_seconds, reverse=True)
+        if path and path[0].owner and limits(path)["cpu"] >= 0.5:
+            how = record_again(result.trace.format).activity if isinstance(result, Report) else ""
+            where = (
+                f": the CPU takes {percent(limits(path)['cpu'])} of the run. Next: {text(described(path[0]))}"
+            )
+            return f"{nothing}{where}" + f"; record it with {how} to see more" * bool(how) + "."
         then = "`busfare project TRACE --to NODE` shows what another machine saves"
-        return f"No worthwhile change to transfers was found. Next: {then}."
+        return f"{nothing}. Next: {then}."
     return "The trace has no kernels and no transfers: no advice is possible."
 
 
@@ -341,7 +351,7 @@ def communication_blocks(
                 "kernels": "kernels_seconds",
                 "communication": "communication_seconds",
                 "waiting": "waiting_seconds",
-                "exposed transfer": "exposed_transfer_seconds",
+                "exposed communication": "exposed_transfer_seconds",
             },
             most=MOST_WAITING,
         ),

@@ -207,6 +207,7 @@ def _gpus(result: Report) -> list[Table]:
             "By GPU",
             {"GPU": lambda gpu: str(gpu.device)},
             kernels | moved | {"busy": "busy_seconds", "idle": "idle_seconds"},
+            notes=["Exposed: while no kernel runs on this GPU."],
             face="both" if len(result.gpus) > 1 and not result.collectives else "folded",
         ),
         table(

@@ -17,6 +17,8 @@ from busfare.trace.words import is_communication as named_so
 NS = 1e-9
 #: Bytes at which decades of sizes begin, but for the first.
 DECADES = 10 ** np.arange(1, 19)
+#: Transfers: what a GPU copies within its memory is none.
+BETWEEN_MEMORIES = is_transfer() & (pl.col("direction") != "d2d").fill_null(True)
 
 
 def union_of(operations: pl.DataFrame) -> Union:
@@ -32,7 +34,7 @@ class Counted(Struct):
 
 
 class Moved(Counted, kw_only=True):
-    """Copies and migrations; exposed: no kernel computes meanwhile."""
+    """Copies and migrations, but for copies within a GPU; exposed: no kernel computes meanwhile."""
 
     bytes: int
     exposed_seconds: float
@@ -111,15 +113,15 @@ def _of_gpu(device: int | None) -> pl.Expr:
 def find_lengths(trace: Trace, extra: Sequence[pl.Expr]) -> None:
     """Computes the lengths of all unions that totals need, and of `extra`, in one pass."""
     gpus = [_of_gpu(device) for device in _ordinals(trace.lanes)]
-    parts = (pl.lit(True), is_work(), is_transfer() | is_work())
+    parts = (pl.lit(True), is_work(), BETWEEN_MEMORIES | is_work())
     of_totals = [gpu & part for gpu in (pl.lit(True), *gpus) for part in parts]
     trace.lanes.lengths(*of_totals, *extra)
 
 
 def _moved(lanes: Lanes, of: pl.Expr) -> dict[str, Any]:
     """What `Moved` has, of those lanes."""
-    transfers = lanes.groups.filter(of & is_transfer())
-    either, work = lanes.lengths(of & (is_transfer() | is_work()), of & is_work())
+    transfers = lanes.groups.filter(of & BETWEEN_MEMORIES)
+    either, work = lanes.lengths(of & (BETWEEN_MEMORIES | is_work()), of & is_work())
     return {
         "count": int(transfers["count"].sum()),
         "bytes": int(transfers["bytes"].sum()),
@@ -222,7 +224,7 @@ def streams(trace: Trace, most: int) -> pl.DataFrame:
     alike = trace.lanes.groups.group_by(order).agg(
         kernels=count.filter(is_work()).sum(),
         communication=count.filter(is_communication()).sum(),
-        transfers=count.filter(is_transfer()).sum(),
+        transfers=count.filter(BETWEEN_MEMORIES).sum(),
         busy_seconds=pl.col("seconds").sum(),
     )
     return alike.sort("busy_seconds", *order, descending=[True, False, False, False]).head(most)

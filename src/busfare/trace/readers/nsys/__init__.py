@@ -289,7 +289,7 @@ def _read(source: Source) -> Trace:
 AGAIN = RecordAgain(
     gpu="`nsys profile --trace=cuda`",
     allocations="nsys --cuda-memory-usage=true",
-    activity="`nsys profile --trace=cuda,nvtx,osrt --sample=process-tree`",
+    activity="`nsys profile --trace=cuda,nvtx,osrt --sample=process-tree` (Python: `--python-sampling=true`)",
 )
 #: Sentences of omissions that only this reader notes, by key.
 SENTENCES = {
