@@ -332,8 +332,7 @@ def ranged(finding: Finding, repeated: Mapping[str, Any] | None = None) -> Range
     question = finding.what_if and replace(finding.what_if, **(repeated or {}))
     keys["what_if"] = question.option_words() if question else []
     if finding.cost is not None:
-        most, says = finding.cost.figures["high_seconds"], "evidence"
-        if isinstance(most, float) and most > WORTH_A_LINE * finding.predicted_gain_seconds:
-            says = "change"
+        most = cast(float, finding.cost.figures["high_seconds"])
+        says = "change" if most > WORTH_A_LINE * finding.predicted_gain_seconds else "evidence"
         keys[says] = sentences(keys[says], cast(Words, finding.cost))
     return msgspec.convert(keys, RangedFinding)

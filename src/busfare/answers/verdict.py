@@ -320,8 +320,8 @@ def _most_of(spans: pl.DataFrame, gaps: pl.DataFrame) -> tuple[Activity, pl.Data
     first, then, longest = sums.row(0)
     of_pair = pl.col("before").eq_missing(first) & pl.col("name").eq_missing(then)
     name = f"{first} → {then}" if first else f"→ {then}"
-    rest = gaps.filter(~of_pair)
-    return Activity("gap", name, longest / int(sums["ns"].sum()), gaps.filter(of_pair)), rest
+    share = longest / int(sums["ns"].sum())
+    return Activity("gap", name, share, gaps.filter(of_pair)), gaps.filter(~of_pair)
 
 
 def _callers(run: Timeline) -> pl.DataFrame:

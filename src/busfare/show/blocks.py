@@ -143,13 +143,11 @@ def _without_findings(result: Report | JobReport) -> str:
         return "The trace has kernels but no calls: copies may be missing."
     if any(w.count for w in (result.kernels, result.communication, result.transfers, result.graph_work)):
         nothing = "No worthwhile change to transfers was found"
-        path = sorted(getattr(result, "critical_path", None) or (), key=owned_seconds, reverse=True)
-        if path and path[0].owner and limits(path)["cpu"] >= 0.5:
-            how = record_again(result.trace.format).activity if isinstance(result, Report) else ""
-            where = (
-                f": the CPU takes {percent(limits(path)['cpu'])} of the run. Next: {text(described(path[0]))}"
-            )
-            return f"{nothing}{where}" + f"; record it with {how} to see more" * bool(how) + "."
+        owned = [part for part in (isinstance(result, Report) and result.critical_path) or () if part.owner]
+        if isinstance(result, Report) and (cpu := limits(owned)["cpu"]) >= 0.5:
+            owner, how = max(owned, key=owned_seconds), record_again(result.trace.format).activity
+            then = f"{text(described(owner))}{f'; record it with {how} to see more' if how else ''}"
+            return f"{nothing}: the CPU takes {percent(cpu)} of the run. Next: {then}."
         then = "`busfare project TRACE --to NODE` shows what another machine saves"
         return f"{nothing}. Next: {then}."
     return "The trace has no kernels and no transfers: no advice is possible."

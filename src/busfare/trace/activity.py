@@ -81,18 +81,18 @@ def outside(spans: pl.DataFrame, gaps: pl.DataFrame) -> pl.DataFrame:
     """The parts of `gaps` that no span of their thread covers, with the other columns of their gap."""
     gaps = gaps.with_row_index("gap")
     edges = pl.concat(
-        rows.select(*THREAD, row, at=time, gaps=pl.lit(step * of_gap), spans=pl.lit(step * (1 - of_gap)))
-        for rows, row, of_gap in ((gaps, "gap", 1), (spans, pl.lit(None, pl.UInt32).alias("gap"), 0))
-        for time, step in (("start_ns", 1), ("end_ns", -1))
+        rows.select(*THREAD, gap, at=time, gaps=step * of_gaps, spans=step * (1 - of_gaps))
+        for rows, gap, of_gaps in ((gaps, "gap", 1), (spans, pl.lit(None, pl.UInt32).alias("gap"), 0))
+        for time, step in (("start_ns", pl.lit(1)), ("end_ns", pl.lit(-1)))
     ).sort(*THREAD, "at", "gaps")
-    edges = edges.with_columns(
+    within = edges.select(
         pl.col("gaps", "spans").cum_sum().over(THREAD),
-        gap=pl.col("gap").forward_fill().over(THREAD),
+        pl.col("gap").forward_fill().over(THREAD),
+        start_ns="at",
         end_ns=pl.col("at").shift(-1).over(THREAD),
-    )
-    pieces = edges.filter(pl.col("gaps") > 0, pl.col("spans") == 0, pl.col("end_ns") > pl.col("at"))
-    pieces = pieces.select("gap", "end_ns", start_ns="at")
-    return pieces.join(gaps.drop("start_ns", "end_ns"), on="gap", maintain_order="left").drop("gap")
+    ).filter(pl.col("gaps") > 0, pl.col("spans") == 0, pl.col("end_ns") > pl.col("start_ns"))
+    rest = gaps.drop("start_ns", "end_ns")
+    return within.join(rest, on="gap", maintain_order="left").drop("gap", "gaps", "spans")
 
 
 def _by_thread(rows: pl.DataFrame, gaps: pl.DataFrame) -> list[tuple[pl.DataFrame, pl.DataFrame]]:

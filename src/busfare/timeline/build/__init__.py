@@ -126,7 +126,8 @@ def timeline(trace: Trace, node: Node | None = None, alone_there: bool = True) -
         "replay-inferred-events": done.inferred,
         "replay-host-functions": calls_named(calls, HOST_FUNCTION, names).height,
         "replay-late": moved,
-        "replay-spins": gaps_behind_work(calls["start_ns"].to_numpy() - started, gap, busy),
+        "replay-spins": operations.height
+        and gaps_behind_work(calls["start_ns"].to_numpy() - started, gap, busy),
         "replay-streams": (~used["kind_known"]).sum() if used.height > 1 else 0,
         "replay-contradictions": explained["waits_dropped"] + explained["orders_dropped"],
         "replay-narrowed": explained["waits_narrowed"],

@@ -44,57 +44,37 @@ class Acts(NamedTuple):
 
 
 def with_polling_waits(calls: pl.DataFrame, operations: pl.DataFrame) -> pl.DataFrame:
-    """`calls` with each loop of queries as a single wait for the stream whose work ended just before it.
+    """`calls`, in which the first query of a loop lasts until the end of the loop and waits for the stream whose work ended
+    just before that.
 
     A loop: queries of a thread without another call between them, of which the last says that work is done, and an earlier
     one that it is not; or many of them, where the trace does not record what they returned.
     """
     names = Names.of_calls(calls)
-    polls, place = names.matching(words.POLL), [*THREAD, "loop"]
+    polls = names.matching(words.POLL)
     if not polls.any():
         return calls
-    loop, waited = (~pl.col("asks")).cum_sum().over(THREAD), pl.len() >= MANY_QUERIES
+    waited = pl.len() >= MANY_QUERIES
     if "not_ready" in calls.columns:
         waited = pl.col("not_ready").any() & ~pl.col("not_ready").last()
-    calls = calls.with_columns(asks=names.matching(words.QUERY), at=pl.int_range(pl.len())).with_columns(
-        loop=loop
-    )
-    loops = (
-        calls.filter(polls)
-        .group_by(place, maintain_order=True)
-        .agg(
-            waited=waited,
-            first=pl.col("at").first(),
-            before=pl.col("start_ns").reverse().get(1, null_on_oob=True),
-            until=pl.col("end_ns").last(),
-        )
-    )
-    ended = operations.select("process", "end_ns", work_stream="stream", work_context="context").sort(
-        "end_ns"
-    )
-    loops = (
-        loops.with_columns(latest=pl.col("until") + OFF_NS)
-        .sort("latest")
-        .join_asof(ended, left_on="latest", right_on="end_ns", by="process", check_sortedness=False)
-    )
-    just_before = pl.col("end_ns") >= pl.min_horizontal("before", pl.col("until") - BEHIND_NS)
-    loops = loops.filter(pl.col("waited") & just_before).drop("end_ns", "waited", "latest", "before")
-    calls = calls.join(loops, on=place, how="left", nulls_equal=True, maintain_order="left")
-    first = pl.col("at") == pl.col("first")
-    inside = pl.col("asks") & (pl.col("at") > pl.col("first")) & (pl.col("start_ns") <= pl.col("until"))
-    waits = {"end_ns": "until", "stream": "work_stream", "context": "work_context"}
-    waiting = [pl.when(first).then(of).otherwise(name).alias(name) for name, of in waits.items()]
-    word = pl.when(first).then(pl.lit("stream", pl.Enum(WAITS_FOR))).otherwise("waits_for").alias("waits_for")
-    calls = calls.with_columns(*waiting, word).filter(~inside.fill_null(False))
-    return calls.drop(*waits.values(), "loop", "asks", "at", "first")
+    calls = calls.with_row_index("first").with_columns(loop=~names.matching(words.QUERY))
+    queries = calls.with_columns(pl.col("loop").cum_sum().over(THREAD)).filter(polls)
+    before, until = pl.col("start_ns").reverse().get(1, null_on_oob=True), pl.col("end_ns").last()
+    times = {"before": before, "until": until, "latest": until + OFF_NS}
+    loops = queries.group_by(*THREAD, "loop").agg(pl.col("first").first(), waited=waited, **times)
+    loops = loops.filter("waited").sort("latest")
+    ended = operations.select("process", "stream", "context", ended="end_ns", latest="end_ns").sort("latest")
+    loops = loops.join_asof(ended, on="latest", by="process", check_sortedness=False)
+    loops = loops.filter(pl.col("ended") >= pl.min_horizontal("before", pl.col("until") - BEHIND_NS))
+    for_stream = pl.lit("stream", pl.Enum(WAITS_FOR))
+    loops = loops.select("first", "stream", "context", end_ns="until", waits_for=for_stream)
+    return calls.drop("loop").update(loops, on="first", maintain_order="left").drop("first")
 
 
 def gaps_behind_work(starts: Times, gaps: Times, work: Union) -> int:
     """How many of the `gaps` (ns, before calls at `starts`) the GPU's `work` fills for the most part and ends just before; 0
     if these are not most of the time between calls: the host is not likely to wait for that work without a call.
     """
-    if not len(work.starts):
-        return 0
     last = np.searchsorted(work.starts, starts, side="left") - 1
     since = starts - work.ends[last]  # below 0: the GPU works on
     soon = (last >= 0) & (since >= 0) & (since <= np.minimum(BEHIND_NS, (1 - NEARLY_ALL) * gaps))
