@@ -69,16 +69,16 @@ def kept(frame: pl.DataFrame, chosen: pl.Series) -> pl.DataFrame:
     return frame if chosen.all() else frame.filter(chosen)
 
 
-def lasts_as_the_rest(frame: pl.DataFrame, others: Sequence[pl.DataFrame]) -> pl.Series:
+def lasts_as_the_rest(frame: pl.DataFrame, tables: Sequence[pl.DataFrame]) -> pl.Series:
     """Which rows last an hour at most, or no more than a thousand times as long as from the first to the last time of all
-    rows of `others`, of short ones of `frame`, and its own start. What lasts longer has a damaged end: a call that waits for
+    rows of `tables`, of short ones of `frame`, and its own start. What lasts longer has a damaged end: a call that waits for
     a kernel of hours is in another table.
     """
     ns, start = frame["end_ns"] - frame["start_ns"], pl.col("start_ns")
     long = (ns > LONG_NS).fill_null(False)
     if not long.any():
         return ~long
-    rest = pl.concat(part.select("start_ns", "end_ns") for part in (*others, frame.filter(~long)))
+    rest = pl.concat(part.select("start_ns", "end_ns") for part in (*tables, frame.filter(~long)))
     first, last = rest.select(start.min(), pl.max("end_ns")).row(0)
     span = frame.select(pl.max_horizontal(start, pl.lit(last)) - pl.min_horizontal(start, pl.lit(first)))
     return ~long | (ns <= ENDLESS * span.to_series())

@@ -96,9 +96,9 @@ def _make_rows_sound(trace: Trace, omissions: Omissions) -> None:
     start, end = trace.activity["start_ns"], trace.activity["end_ns"]
     trace.activity = trace.activity.filter(_usable(start) & (end.is_null() | _usable(end) & (end > start)))
     for table, what in TIMED.items():
-        frame, *others = (getattr(trace, name) for name in (table, *TIMED.keys() - {table}))
+        frame, *tables = (getattr(trace, name) for name in (table, *TIMED.keys() - {table}))
         setattr(
-            trace, table, _kept(frame, lasts_as_the_rest(frame, others), omissions, "far-away", what=what)
+            trace, table, _kept(frame, lasts_as_the_rest(frame, tables), omissions, "far-away", what=what)
         )
     omissions.count("kernels-untimed", kernels - int((trace.operations["kind"] == "kernel").sum()))
     _note_failures(trace, omissions)
