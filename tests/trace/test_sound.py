@@ -369,8 +369,15 @@ def test_a_row_far_longer_than_all_else_is_left_out(row: Any) -> None:
     assert trace.makespan_seconds == 1.99e-3 and trace.markers.is_empty() and trace.activity.is_empty()
 
 
-def test_a_kernel_of_hours_that_a_call_waits_for_stays() -> None:
-    trace = run(made(kernel(10, 1e10), 0, 5), call(6, 1e10 + 5, "cudaDeviceSynchronize", "device"))
+@pytest.mark.parametrize(
+    "rows",
+    [
+        (made(kernel(10, 1e10), 0, 5), call(6, 1e10 + 5, "cudaDeviceSynchronize", "device")),
+        (kernel(0, 1e10),),
+    ],
+)
+def test_a_kernel_of_hours_stays_if_a_call_waits_for_it_or_it_is_all(rows: Any) -> None:
+    trace = run(*rows)
     make_sound(trace)
     assert "far-away" not in omitted(trace) and trace.makespan_seconds == pytest.approx(1e4)
 

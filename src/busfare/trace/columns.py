@@ -81,7 +81,7 @@ def lasts_as_the_rest(frame: pl.DataFrame, tables: Sequence[pl.DataFrame]) -> pl
     rest = pl.concat(part.select("start_ns", "end_ns") for part in (*tables, frame.filter(~long)))
     first, last = rest.select(start.min(), pl.max("end_ns")).row(0)
     span = frame.select(pl.max_horizontal(start, pl.lit(last)) - pl.min_horizontal(start, pl.lit(first)))
-    return ~long | (ns <= ENDLESS * span.to_series())
+    return ~long | (ns <= (ns if first is None else ENDLESS * span.to_series()))
 
 
 def longest(lengths: NDArray[np.int64], most: int) -> NDArray[np.int64]:

@@ -97,9 +97,8 @@ def _make_rows_sound(trace: Trace, omissions: Omissions) -> None:
     trace.activity = trace.activity.filter(_usable(start) & (end.is_null() | _usable(end) & (end > start)))
     for table, what in TIMED.items():
         frame, *tables = (getattr(trace, name) for name in (table, *TIMED.keys() - {table}))
-        setattr(
-            trace, table, _kept(frame, lasts_as_the_rest(frame, tables), omissions, "far-away", what=what)
-        )
+        sound = lasts_as_the_rest(frame, tables)
+        setattr(trace, table, _kept(frame, sound, omissions, "far-away", what=what))
     omissions.count("kernels-untimed", kernels - int((trace.operations["kind"] == "kernel").sum()))
     _note_failures(trace, omissions)
     events = _kept(trace.events, _usable(trace.events["start_ns"]), omissions, "records-without-call")
