@@ -198,6 +198,16 @@ def test_data_that_do_not_arrive_are_detected(case: Case, device: CudaDevice, st
         device.run(case, 2)
 
 
+def test_a_buffer_is_freed_and_allocated_before_every_copy_but_the_first(
+    device: CudaDevice, stand_in: StandIn
+) -> None:
+    case, names = Case("h2d", "pinned", "reallocated", 4096), ("cuMemAlloc", "cuMemFree")
+    device.run(case, 1)
+    before = [stand_in.calls.get(name, 0) for name in names]
+    device.run(case, 3)
+    assert [stand_in.calls[name] - count for name, count in zip(names, before, strict=True)] == [3, 3]
+
+
 @pytest.mark.parametrize("peers", [True, False])
 def test_two_gpus_copy_to_their_peers(peers: bool, stand_in: StandIn) -> None:
     stand_in.peers = peers

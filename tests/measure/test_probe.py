@@ -19,7 +19,7 @@ from busfare.measure.node_file import bare_node, encode
 from busfare.measure.profile import profile
 from busfare.measure.run import StalledError, UnavailableError, disturbances, measure
 from busfare.measure.virtual import VirtualDevice
-from busfare.nodes import Contention, Curve, Node, Shares, load_node
+from busfare.nodes import Contention, Cost, Curve, Node, Shares, load_node
 from busfare.nodes.component import AtOnce, Memory
 from busfare.nodes.file import decode
 from busfare.nodes.link import NvlinkLink
@@ -163,8 +163,23 @@ def test_a_whole_virtual_probe_predicts_what_it_did_not_fit(whole: probing.Probe
     )
     assert (result.residuals.median_percent or 0) < 0.5
     assert (result.residuals.max_percent or 0) < 3
-    assert not result.disturbances and not result.left_out
+    assert not result.disturbances
+    assert {row.why for row in result.left_out} == {
+        "node gtx-titan does not say what device allocations cost"
+    }
     assert all(h.sound for h in result.health)
+
+
+@pytest.mark.parametrize("wait", [0.0, 2.2e-12, 2e-11])
+def test_what_frees_and_allocations_cost_comes_back(wait: float) -> None:
+    cost = Cost(call="allocate-device", call_s=2e-4, call_per_byte_s=7e-13, wait_per_byte_s=wait)
+    device = VirtualDevice(dataclasses.replace(load_node("h100-probed"), costs=(cost,)), noise=0.001)
+    node = probed_of(device, True, seed=4).node
+    probed = node.call_cost("allocate-device")
+    assert probed is not None
+    assert probed.seconds(1 << 29) == pytest.approx(cost.seconds(1 << 29), rel=0.02)
+    assert probed.wait_per_byte_s == pytest.approx(wait, rel=0.03, abs=2e-14)
+    assert decode(encode(node), "probed.toml").call_cost("allocate-device") is not None
 
 
 def test_the_node_file_reads_back_as_the_node(whole: probing.Probed) -> None:

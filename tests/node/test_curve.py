@@ -89,5 +89,9 @@ def test_a_probed_gpu_is_at_most_sixty_numbers_without_its_detail(name: str) -> 
         for c in curves
     )
     costs = [cost for cost in node.costs if cost.gpu in (None, 0)]
-    numbers += 8 + sum(bool(n) for cost in costs for n in (cost.call_s, cost.call_per_byte_s, cost.device_s))
+    numbers += 8 + sum(
+        bool(n)
+        for cost in costs
+        for n in (cost.call_s, cost.call_per_byte_s, cost.device_s, cost.wait_per_byte_s)
+    )
     assert numbers <= 60

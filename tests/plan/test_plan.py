@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from busfare.errors import InputError
-from busfare.nodes import catalogue_names, load_node
+from busfare.nodes import Cost, catalogue_names, load_node
 from busfare.planning import Plan, Prediction, Problem, Step, machine_of, plan, plans
 from busfare.planning.machine import HostCurves, Machine
 from busfare.planning.problem import ACCESSES
 from busfare.planning.rank import break_even, ranked
 from busfare.planning.strategies import STRATEGIES, program_of
-from busfare.planning.streams import closed, cut_of, played
+from busfare.planning.streams import allocation_of, closed, cut_of, played
 
 NODES = (*catalogue_names(), "pcie:4x16", "pcie:5", "nvlink:2x3", "c2c:1")
 MACHINES = {name: machine_of(load_node(name)) for name in NODES}
@@ -369,3 +369,25 @@ def test_mapped_memory_of_a_data_sheet_is_slower_than_copies_by_what_is_typical(
     ratio = machine.h2d.copy.long_gap_per_byte_s / machine.h2d.mapped.long_gap_per_byte_s
     assert ratio == pytest.approx(typical.mapped.h2d)
     assert 0.5 < typical.mapped.h2d < 1
+
+
+def test_iterations_that_allocate_pay_for_the_device_buffers_of_a_strategy() -> None:
+    cost = Cost(call="allocate-device", call_s=1e-4, call_per_byte_s=1e-12, wait_per_byte_s=2e-12)
+    machine = machine_of(replace(load_node("h200-probed"), costs=(cost,)))
+    problem = Problem(h2d_bytes=8e8, d2h_bytes=4e8, kernel_seconds=3e-4, copies_in=2)
+    once, again = plan(problem, machine), plan(replace(problem, reallocate=True), machine)
+    # Three buffers of 400 MB; clearing them takes longer than the calls.
+    added = {p.strategy: p.seconds - seconds(once, p.strategy) for p in again.ranking}
+    for strategy in ("explicit", "streams", "three-streams"):
+        assert added[strategy] == pytest.approx(1.2e9 * 3e-12, rel=1e-6)
+    assert added["hybrid"] == pytest.approx(0.8e9 * 3e-12, rel=1e-3)
+    assert added["mapped"] == added["managed"] == 0
+    assert (once.best.strategy, again.best.strategy) == ("three-streams", "mapped")
+    # Results alone: nothing is copied to the GPU that waits. Small buffers are cleared during the calls.
+    for few in (Problem(d2h_bytes=4e8), Problem(h2d_bytes=1e5)):
+        size = few.h2d_bytes + few.d2h_bytes
+        assert allocation_of(few, machine, "explicit") == (size, 1e-4 + size * 1e-12, 0)
+    many = plans([replace(problem, reallocate=True)] * 40, machine)
+    assert seconds(many[0], "explicit") == pytest.approx(seconds(again, "explicit"), rel=1e-3)
+    with pytest.raises(InputError, match="h100-sxm does not say what device allocations cost"):
+        plan(replace(problem, reallocate=True), MACHINES["h100-sxm"])

@@ -24,6 +24,7 @@ kernel = "12ms"
 levels = 42
 accesses_in = 1
 dependent_chunks = true
+reallocate = true
 
 [[kernel]]
 name = "pipeline"
@@ -60,6 +61,7 @@ def test_a_good_file_reads(tmp_path: Path) -> None:
     expected = ("state", 704_600_000, 0.012, 42)
     assert (state.name, state.h2d_bytes, state.kernel_seconds, state.levels) == expected
     assert (state.reads_neighbours, pipeline.reads_neighbours) == (True, False)
+    assert state.reallocate and not pipeline.reallocate
     assert pipeline.kernel_at == ((8, 0.015),)
     assert pipeline.d2h_bytes == 0
     assert steps.steps == (Step(0.003, 100e6, 0.0), Step(0.004, 0.0, 50e6))

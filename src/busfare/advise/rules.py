@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from busfare.advise.finding import Chosen, Finding, finding, language_of, rows_of, rows_of_calls
 from busfare.cost.copies import HANDED_OVER_SECONDS_PER_BYTE, in_place_share
-from busfare.nodes import Gpu, Node
+from busfare.nodes import Gpu, Node, load_node
 from busfare.nodes.contention import published
 from busfare.statements import Statement, statement
 from busfare.timeline.changes.device_memory import reallocations
@@ -299,7 +299,11 @@ def _reallocations(trace: Trace, node: Node | None) -> Finding | None:
     if not len(chosen) or _autotuning(trace, node):
         return None
     calls = trace.calls.select("start_ns", "end_ns")[chosen]
-    evidence = [statement("device-allocations.evidence", calls=calls.height, host_seconds=_seconds(calls))]
+    # Where the node does not say it, the figure of the GPU that was measured first.
+    nodes = [n for n in (node, load_node("h200-sxm")) if n]
+    name, cost = next((n.name, cost) for n in nodes if (cost := n.call_cost("allocate-device")))
+    figures = {"host_seconds": _seconds(calls), "copy_seconds": cost.wait_per_byte_s * 2**30}
+    evidence = [statement("device-allocations.evidence", calls=calls.height, node=name, **figures)]
     counted = finding("device-allocations", evidence, union_of(calls).length() * NS)
     return replace(counted, calls=chosen)
 

@@ -24,7 +24,7 @@ from busfare.planning.problem import ACCESSES, FromTrace, Recorded, Step, as_rec
 from busfare.planning.published import as_published
 from busfare.planning.rank import Bounds, Parts, break_even
 from busfare.planning.strategies import Roofline, roofline_of
-from busfare.planning.streams import StreamRange
+from busfare.planning.streams import StreamRange, allocation_of
 from busfare.questions import Kernel
 from busfare.statements import Words, statement
 from busfare.trace import read
@@ -204,6 +204,11 @@ def _words(answer: Plan, accesses: float | None) -> list[Words]:
     words.append(statement(f"plan.do-{best.strategy}{'-in-place' * in_place}", count=best.streams))
     if accesses is not None:
         words.append(_on_an_assumption(answer, accesses))
+    if answer.machine.node.call_cost("allocate-device"):
+        again = answer.problem.reallocate
+        allocated = allocation_of(answer.problem, answer.machine, "explicit" if again else best.strategy)
+        if allocated.bytes:
+            words.append(statement(f"plan.{'reallocated' if again else 'allocated'}", **allocated._asdict()))
     unpinned = in_place or best.strategy.startswith("managed") or best.strategy.endswith("pageable")
     if answer.problem.memory == "pageable" and not unpinned:
         words.append(statement("plan.pin-first"))
@@ -279,7 +284,8 @@ def with_options(problem: Problem, kernel: Kernel) -> Problem:
 
 
 _Given = str | int | float
-_TYPES = {"memory": str, "type": str, "dependent_chunks": bool, "kernel_at": list[str], "chunks": list[_Given]}  # fmt: skip
+_FLAGS = dict.fromkeys(("dependent_chunks", "reallocate"), bool)
+_TYPES = _FLAGS | {"memory": str, "type": str, "kernel_at": list[str], "chunks": list[_Given]}
 _Step = defstruct(
     "_Step", [(key, _Given | None, None) for key in ("kernel", "h2d", "d2h")], forbid_unknown_fields=True
 )

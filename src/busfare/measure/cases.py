@@ -138,6 +138,7 @@ def _in_every_plan(inside: Sequence[int], accessed: Sequence[int], allocated: in
         Row("h2d", "pinned", "after-kernel there-and-back event-kernel", powers(16 * KIB, MIB, 4)),
         Row("h2d d2h", "pinned", "copies", (64,), TRAINS),
         Row("none", "none", "empty launch synchronise", (0,)),
+        Row("h2d", "pinned", "reallocated", powers(64 * MIB, GIB, 4)),
         Row("none", "pinned", "allocate", allocations),
         Row("none", "pageable", "register", allocations),
     )
@@ -237,10 +238,6 @@ class Ranged(Struct, kw_only=True):
 QUIETEST_PORTION = 4
 
 
-def nanoseconds(seconds: float) -> int:
-    return round(seconds * 1e9)
-
-
 class Measurement(Struct, omit_defaults=True):
     """The raw samples of a case, how many each visit took, and why it was left. Older files have more in them."""
 
@@ -267,8 +264,8 @@ class Measurement(Struct, omit_defaults=True):
 
     def add(self, taken: Samples) -> None:
         """The samples of a visit."""
-        self.device_ns += map(nanoseconds, taken.device_s)
-        self.api_ns += map(nanoseconds, taken.api_s)
+        self.device_ns += [round(seconds * 1e9) for seconds in taken.device_s]
+        self.api_ns += [round(seconds * 1e9) for seconds in taken.api_s]
         self.visits.append(len(taken.api_s))
 
     @property

@@ -278,9 +278,21 @@ def _costs(runs: Cases) -> Iterator[Cost]:
     for name, like in _BY_SIZE.items():
         sizes, seconds = _points(runs, like)
         if len(sizes) > 1:
-            rate = max((seconds[-1] - seconds[-2]) / (sizes[-1] - sizes[-2]), 0.0)
-            start = max(float(seconds[-1] - rate * sizes[-1]), 0.0)
-            yield Cost(call=name, call_s=start, call_per_byte_s=float(rate))
+            start, rate = _line(sizes, seconds)
+            yield Cost(call=name, call_s=start, call_per_byte_s=rate)
+    anew = sorted(c for c in runs if c.mode == "reallocated")
+    if len(anew) > 1:
+        sizes = np.array([float(c.bytes) for c in anew])
+        start, rate = _line(sizes, [interquartile_mean(runs[c].api_s) for c in anew])
+        _, whole = _line(sizes, [interquartile_mean(runs[c].device_s) for c in anew])
+        wait = max(whole - rate, 0.0)
+        yield Cost(call="allocate-device", call_s=start, call_per_byte_s=rate, wait_per_byte_s=wait)
+
+
+def _line(sizes: FloatArray, seconds: FloatArray | Sequence[float]) -> tuple[float, float]:
+    """Start (s) and slope (s/B) of the line through the largest two sizes; neither is below zero."""
+    rate = max(float((seconds[-1] - seconds[-2]) / (sizes[-1] - sizes[-2])), 0.0)
+    return max(float(seconds[-1] - rate * sizes[-1]), 0.0), rate
 
 
 @dataclass(frozen=True)

@@ -167,6 +167,11 @@ class VirtualDevice(VirtualHost):
         if case.memory == "managed":
             return self.migrated(case.direction, case.bytes, case.mode == "touch", case.gpu), _CALL_S
         curve = self.truth(case.direction, case.memory, case.gpu, case.peer)
+        if case.mode == "reallocated":
+            if (cost := self.node.call_cost("allocate-device", case.gpu)) is None:
+                raise UnavailableError(f"node {self.node.name} does not say what device allocations cost")
+            calls = cost.seconds(case.bytes)
+            return calls + case.bytes * cost.wait_per_byte_s, calls
         if case.mode in cases.SHARES:
             share = getattr(self.node.contention(case.gpu), cases.SHARES[case.mode]).of(case.direction)
             curve = curve.scaled(1 / share)

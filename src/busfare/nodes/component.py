@@ -136,12 +136,15 @@ class Cost(Sourced, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     `device_s` is what it takes on the GPU. `empty` is nothing between two events, whose `device_s` is in every time that
     two events tell; `copy` hands a copy to the driver; `register` pins pages that exist, `allocate-pinned` makes such.
+    `allocate-device` frees device memory and allocates as much. The driver then clears what was freed, and copies to the GPU
+    wait for it behind the calls: `wait_per_byte_s` for each byte freed.
     """
 
     call: Literal["empty", "launch", "synchronise", "copy", "allocate-device", "allocate-pinned", "register"]
     call_s: Seconds = 0.0
     call_per_byte_s: Seconds | None = None
     device_s: Seconds | None = None
+    wait_per_byte_s: Seconds = 0.0
     gpu: Ordinal | None = None
 
     def seconds(self, bytes_: float = 0.0) -> float:

@@ -50,7 +50,8 @@ class Problem:
     `steps`: more than one kernel in the pipeline; their bytes and seconds add up to those above.
     `queues`: hardware queues; None: one a stream. `launch_seconds`: the host's time for each call.
     `copies_in_order`: chunks need chunks before them, so that copies in go through one stream; `reads_neighbours`: and the
-    next one. `shared_bytes` of `h2d_bytes` are needed by every chunk, and copied before the first.
+    next one. `shared_bytes` of `h2d_bytes` are needed by every chunk, and copied before the first. `reallocate`:
+    iterations allocate buffers.
     `assumed`: which numbers of accesses nobody gave.
     """
 
@@ -78,6 +79,7 @@ class Problem:
     copies_in_order: bool = False
     reads_neighbours: bool = False
     shared_bytes: float = 0.0
+    reallocate: bool = False
     assumed: tuple[Accesses, ...] = ()
 
     @property

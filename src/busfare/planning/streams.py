@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from busfare.errors import InputError
 from busfare.nodes import Curve, FloatArray
 from busfare.planning import strategies as forms
 from busfare.planning.machine import Category, Machine
@@ -188,14 +189,40 @@ def by_streams(problems: Sequence[Problem], machine: Machine, strategy: str) -> 
             if by_playing or not problem.has_closed_form:
                 answers.append(_by_playing(problem, machine, strategy, most))
             else:
-                answers.append(ByStreams(strategy, numbers[:most], row[:most], by))
+                allocating = problem.reallocate and allocation_of(problem, machine, strategy).seconds
+                answers.append(ByStreams(strategy, numbers[:most], row[:most] + allocating, by))
     return answers
 
 
 def played(problem: Problem, machine: Machine, strategy: str, streams: int = 1) -> float:
     """Seconds of a strategy's program. Raises InputError for a kernel without a time."""
     once = problem.launch_seconds if strategy == "graph" else 0.0
+    once += problem.reallocate and allocation_of(problem, machine, strategy).seconds
     return once + forms.program_of(problem, machine, strategy, streams).play().seconds
+
+
+class Allocation(NamedTuple):
+    """What allocating and freeing a strategy's device buffers adds to an iteration; of that, what it slows copies by."""
+
+    bytes: float
+    seconds: float
+    copies_seconds: float
+
+
+def allocation_of(problem: Problem, machine: Machine, strategy: str) -> Allocation:
+    """A buffer for each array that is not mapped or managed. Raises InputError where the node does not say what it costs."""
+    if (cost := machine.node.call_cost("allocate-device")) is None:
+        what = f"node {machine.node.name} does not say what device allocations cost"
+        raise InputError(f"`reallocate`: {what}; probe it (`busfare probe`), or leave this out")
+    into, out, _ = layout_of(machine, strategy)
+    arrays = (problem.h2d_bytes, problem.copies_in, into), (problem.d2h_bytes, problem.copies_out, out)
+    copied = [(size, n) for size, n, memory in arrays if size and memory in ("copy", "pageable")]
+    buffers = [size / n for size, n in copied for _ in range(n)]
+    calls = sum(cost.seconds(size) for size in buffers)
+    # The driver clears what was freed, also during the calls for further buffers. Copies to the GPU wait, and no others.
+    cleared = sum(buffers) * (cost.wait_per_byte_s + (cost.call_per_byte_s or 0.0))
+    copies_s = max(cleared - calls, 0.0) if problem.h2d_bytes and into != "mapped" else 0.0
+    return Allocation(sum(buffers), calls + copies_s, copies_s)
 
 
 def _by_playing(problem: Problem, machine: Machine, strategy: str, most: int) -> ByStreams:

@@ -40,13 +40,14 @@ class Kernel(Question):
     """A kernel with its data. `kernel`: its seconds with the data on the GPU; `kernel_at`: seconds by number of chunks;
     `chunks`: shares of unequal ones; `access_bytes`: what neighbouring threads touch at once; `launch`: the host's seconds
     for each call; `type`: of the numbers that `flops` counts. `h2d_shared`: bytes of `h2d` that every chunk needs;
-    `dependent_chunks`: chunks need the data of their neighbours.
+    `dependent_chunks`: chunks need the data of their neighbours. `reallocate`: iterations allocate device buffers.
     """
 
     h2d: q.LinkSize | None = None
     d2h: q.LinkSize | None = None
     h2d_shared: q.LinkSize | None = None
     dependent_chunks: q.Flag = False
+    reallocate: q.Flag = False
     kernel: q.PositiveTime | None = None
     flops: q.Positive | None = None
     type: Annotated[NumberKind | None, q.word(*get_args(NumberKind))] = None

@@ -74,14 +74,11 @@ def _shares(contention: Sequence[Contention]) -> Table:
         for situation, shares in (
             ("copies go both ways", c.both),
             ("copies, while a kernel uses mapped memory the other way", c.copy_beside_mapped),
-            *(
-                [("chunks of many streams go both ways", c.in_many_streams().both)]
-                if c.across_streams is not None
-                else []
-            ),
+            ("chunks of many streams go both ways", c.across_streams and c.in_many_streams().both),
             ("a kernel reads and writes mapped memory", c.mapped_both),
             ("such a kernel, while copies go the other way", c.mapped_beside_copy),
         )
+        if shares
     ]
     return Table(words("GPU", "share of its rate, while") + numbers("into the GPU", "out of it"), rows)
 
@@ -91,6 +88,7 @@ def _costs(costs: Sequence[Cost]) -> Table:
         "on the host": lambda c: time(c.call_s),
         "a MiB": lambda c: "–" if c.call_per_byte_s is None else time(c.call_per_byte_s * 2**20),
         "on the GPU": lambda c: "–" if c.device_s is None else time(c.device_s),
+        "copies wait, a MiB": lambda c: time(c.wait_per_byte_s * 2**20) if c.wait_per_byte_s else "–",
     }
     return table(costs, "", {"GPU": "gpu", "call": "call"}, figures)
 
@@ -148,22 +146,18 @@ def _figures(result: ProbeResult) -> list[Figure]:
             for (gpu, direction, memory), points in sorted(curves.items())
         ]
         unit = "B/s" if name == "bandwidth" else "s"
-        figures.append(
-            Figure(
-                name, Lines(lines, "bytes of the copy", "measured; circles: to the host", "B", unit), title
-            )
-        )
+        chart = Lines(lines, "bytes of the copy", "measured; circles: to the host", "B", unit)
+        figures.append(Figure(name, chart, title))
     return [*figures, *_residuals(result.residual_cases)]
 
 
 def _residuals(cases: Sequence[ResidualCase]) -> list[Figure]:
     if not cases:
         return []
+    measured = [c.measured_seconds for c in cases]
     errors = [100 * (c.predicted_seconds / c.measured_seconds - 1) for c in cases]
     hovers = [f"{c.case}: {signed_percent(error / 100, 2)}" for c, error in zip(cases, errors, strict=True)]
-    line = Line(
-        "error", COLOUR["copies"], [c.measured_seconds for c in cases], errors, apart=True, hovers=hovers
-    )
+    line = Line("error", COLOUR["copies"], measured, errors, apart=True, hovers=hovers)
     chart = Lines([line], "measured time", "error, %", "s", "%", y_log=False)
     return [Figure("residuals", chart, "Predicted over measured, on sizes not used for the fit")]
 

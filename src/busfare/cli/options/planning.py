@@ -67,6 +67,7 @@ strategies = Command(
     RARE,
     option("--h2d-shared SIZE", "Bytes of --h2d that every chunk needs: copied first."),
     option("--dependent-chunks", "A chunk needs the data of both its neighbours.", is_flag=True),
+    option("--reallocate", "Every iteration allocates and frees its device buffers.", is_flag=True),
     option("--accesses-in N", "How often the kernel reads each input element."),
     option("--accesses-out N", "How often the kernel writes each output element."),
     option("--access-bytes SIZE", "Bytes that neighbouring threads access together: 32B."),

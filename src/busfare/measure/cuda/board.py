@@ -154,6 +154,13 @@ class Board:
                 self.to_its_end("fill", made.address, most, most, most)
         return self._buffers[key].address
 
+    def reallocated(self, size: int) -> int:
+        """The address of `size` bytes of device memory: those of the last call are freed, and allocated anew."""
+        if (last := self._buffers.pop(key := ("device", f"{size} bytes"), None)) is not None:
+            last.free()
+        self._buffers[key] = cuda.allocate("device", size)
+        return self._buffers[key].address
+
     def poison(self, kind: str, size: int, row: int, pitch: int) -> None:
         """Overwrites a target of rows of `row` bytes, `pitch` apart, with what no copy could have left."""
         at = self.buffer(kind, "target", size // row * pitch)

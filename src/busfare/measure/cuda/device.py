@@ -34,6 +34,8 @@ from busfare.measure.run import UnavailableError
 _STEP = 256
 #: Untimed pageable copies of each visit, so that what fits the processor's cache is in it; longer ones need none.
 _CACHE_FILLS, _CACHE_BYTES = 2, 1 << 26
+#: Bytes of the copy that waits until freed memory is cleared.
+_FIRST_PART = 1 << 24
 #: A pass of the kernel beside a copy: short enough to wait for its end, long enough to fill the link; and its start.
 _TRAFFIC_BYTES, _TRAFFIC_START_S = 1 << 25, 5e-4
 
@@ -90,6 +92,8 @@ def copies(case: Case, board: Board, ends: Ends, repeats: int, held: bool = True
     """Samples of copies in their mode. Raises UnavailableError where this GPU or its driver has none of it."""
     if case.memory == "pageable":
         return _by_the_host(case, board, ends, repeats)
+    if case.mode == "reallocated":
+        return _reallocated(case, board, ends, repeats)
     streams = {
         "streams": case.count, ACROSS_STREAMS: case.count, ACROSS_ENGINES: 3, "event-kernel": 2,
     }.get(case.mode, 1)  # fmt: skip
@@ -150,6 +154,22 @@ def _by_the_host(case: Case, board: Board, ends: Ends, repeats: int) -> Samples:
         api_s.append(time.perf_counter() - before)
         device_s.append(cuda.seconds(start, end))
     return Samples(tuple(device_s[fills:]), tuple(api_s[fills:]))
+
+
+def _reallocated(case: Case, board: Board, ends: Ends, repeats: int) -> Samples:
+    """A buffer is freed and allocated again (API time), and its first part copied: the host's clock until that has arrived.
+    The copy waits until the driver has cleared what was freed.
+    """
+    (stream,), device_s, api_s, target = board.streams(1), [], [], 0
+    for _ in range(repeats):
+        before = time.perf_counter()
+        target = board.reallocated(case.bytes)
+        api_s.append(time.perf_counter() - before)
+        cuda.copier(case.direction, target, ends.source, ends.checked[1])(stream)
+        cuda.synchronise(stream)
+        device_s.append(time.perf_counter() - before)
+    cuda.copier("d2d", ends.target, target, ends.checked[1])(stream)  # where it is checked
+    return Samples(tuple(device_s), tuple(api_s))
 
 
 def _opposing(case: Case, board: Board) -> Callable[[Any], None]:
@@ -292,7 +312,8 @@ class CudaDevice(CudaHost):
         """Samples of copies; their target is overwritten before, and compared afterwards."""
         peer = None if case.peer is None else self.board_of(case.peer)
         board.enter()
-        ends = Ends(case, board, peer)
+        part = replace(case, bytes=min(case.bytes, _FIRST_PART)) if case.mode == "reallocated" else case
+        ends = Ends(part, board, peer)
         # A kernel that only reads leaves nothing to check.
         written = case.mode not in ("kernel", "kernel-beside-copies") or case.direction == "d2h"
         if written:

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from busfare.statements import statement
-from busfare.timeline.edit import Applied, Setting, change, without_waits
+from busfare.timeline.edit import Applied, Setting, change, nanoseconds_from, with_durations, without_waits
 from busfare.timeline.model import Mask, Timeline, activity, calls_touched
 from busfare.trace.words import ALLOCATES_DEVICE_MEMORY, FREES_DEVICE_MEMORY, Names
 
@@ -51,11 +51,24 @@ def _served(arrives: str, leaves: str) -> pl.Expr:
 
 @change("pool", partial(statement, "change.pool"))
 def pool(timeline: Timeline, setting: Setting) -> Applied:
-    """These calls take and give back memory of a pool: they are short, and wait for nothing."""
+    """These calls take and give back memory of a pool: they are short, wait for nothing, and slow no copies."""
     calls = reallocations(timeline.calls)
     if not calls.any():
         return Applied(timeline)
     shorter = np.minimum(timeline.columns["call_own"], POOLED_CALL_NS)
     changed = without_waits(timeline, calls, shorter)
     rests_on = [statement("assumes.pool-room"), statement("assumes.no-wait-of-frees")]
-    return Applied(changed, calls_touched(timeline, calls), rests_on, activity(timeline, calls=calls))
+    node, copies = setting.recorded_on, np.zeros(len(timeline.sizes), bool)
+    if node and (cost := node.call_cost("allocate-device")):
+        chosen, work = timeline.calls.filter(pl.Series(calls)), timeline.operations
+        in_process = work["process"].is_in(chosen["process"].unique().implode()).fill_null(False)
+        behind = (in_process & (work["start_ns"] > chosen["start_ns"].min())).to_numpy()
+        copies = behind & timeline.copies("h2d") & timeline.among("source_memory", "pinned")
+        took_ns, slowdown = timeline.columns["operation_duration"], cost.wait_per_byte_s
+        # As many bytes were freed, at least; and no copy is shorter than it is on the node.
+        longer_ns = np.clip(
+            took_ns - nanoseconds_from("pinned", work, node), 0, timeline.sizes * slowdown * 1e9
+        )
+        changed = with_durations(changed, took_ns - np.where(copies, longer_ns, 0))
+        rests_on[0] = statement("assumes.pool-room-and-copies", seconds=slowdown * 2**30, node=node.name)
+    return Applied(changed, calls_touched(timeline, calls), rests_on, activity(timeline, copies, calls))
