@@ -13,7 +13,7 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import combinations, groupby
 from math import inf
 from pathlib import Path
 from statistics import median
@@ -23,8 +23,7 @@ import numpy as np
 from claims import Truth, goal, judge, table
 from stored import nodes_by_rung, unpacked
 
-from busfare.measure.bench.run import ranked
-from busfare.measure.cases import fastest_part
+from busfare.measure.cases import fastest_part, overlapping
 from busfare.nodes import load_node
 from busfare.planning import Machine, machine_of
 from busfare.planning.offload.kv import Blocks, fetch, host_of
@@ -212,9 +211,10 @@ def main() -> None:
     for name, figures, cells in layouts():
         off = [abs(100 * (row.predicted / row.measured - 1)) for cell in cells for row in cell]
         right = sum(
-            not ranked(
-                {row.layout: row.samples for row in cell}, {row.layout: row.predicted for row in cell}
-            ).wrong
+            all(
+                faster.predicted <= slower.predicted or overlapping(faster.samples, slower.samples)
+                for faster, slower in combinations(sorted(cell, key=lambda row: median(row.samples)), 2)
+            )
             for cell in cells
         )
         rows.append((name, figures, len(off), *np.percentile(off, (50, 90)), right, len(cells)))
