@@ -17,7 +17,7 @@ from busfare.printable import note, warn
 from busfare.questions import Part
 from busfare.show.demo import run_demo
 from busfare.show.notebook import Answer
-from busfare.show.progress import reading
+from busfare.show.progress import reading, warned
 from busfare.show.words import text, worded
 from busfare.trace import read
 from busfare.trace.window import part_of
@@ -71,7 +71,7 @@ def export(trace: Path, to: str, output: Path, **given: Any) -> None:
     else:
         check_export(to, output)
         with reading(trace):
-            recorded = part_of(read(trace, launches=to != "perfetto"), **part)
+            recorded = part_of(warned(read(trace, launches=to != "perfetto")), **part)
         recorded.omissions = worded(recorded.omissions)
         write_trace(recorded, to, output)
     note(f"{output} written")

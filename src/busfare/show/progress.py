@@ -8,6 +8,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from busfare.printable import warn
+from busfare.show.words import text
+from busfare.trace import Trace
+from busfare.trace.omissions import INCOMPLETE
+
 # rich is imported where a terminal shows it.
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -55,6 +60,13 @@ def reading(path: Path) -> Iterator[None]:
 
     with Console(stderr=True).status(f"reading {path.name}", spinner="dots"):
         yield
+
+
+def warned(trace: Trace) -> Trace:
+    """`trace`, after a line on standard error if a part of its file is missing."""
+    if cut := [omission.what for omission in trace.omissions if omission.id in INCOMPLETE]:
+        warn(f"{trace.path}: incomplete: {text(cut[0])}")
+    return trace
 
 
 @contextmanager
