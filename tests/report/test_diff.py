@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import polars as pl
 import pytest
+from msgspec.structs import replace
 
 import busfare
 from busfare.answers.diff import diff, read_report
 from busfare.answers.limits import check, parse_limit
 from busfare.answers.report import summarise
+from busfare.answers.units import batched
 from busfare.errors import InputError, LimitPassed
 from busfare.show.report import report_document
 from busfare.show.terminal import render
@@ -55,7 +60,8 @@ def test_a_run_against_itself_has_not_changed() -> None:
     as_long, fair, unit, limit = map(text, result.why)
     assert as_long == "The run still takes 166 ms."
     assert fair == "Both traces have 6 units of work."
-    assert "median: 27.2 ms → 27.2 ms (0.0 %), within the variation of a trace." in unit
+    assert "median: 27.6 ms → 27.6 ms (0.0 %), within the variation of a trace." in unit
+    assert unit.endswith("Changes of the median below 21 % do not show in these recordings.")
     assert limit.startswith(
         "Changes of the unit, with the range due to variation within the traces: mean 0.0 % (−"
     )
@@ -152,7 +158,7 @@ def test_windows_with_different_amounts_of_work_are_compared_by_the_unit() -> No
     assert "; median +17.4 % (+1" in statistics
     assert fair.startswith("The traces contain different amounts of work (40 before and 34 after)")
     assert "mean: 102 µs → 120 µs (+17.6 %), more than the variation within a trace." in change
-    assert idle == "Per unit: GPU idle 17.9 µs longer."
+    assert idle == "Parts of a unit that changed by more than they vary: GPU idle 17.9 µs longer."
 
 
 def test_a_longer_kernel_shows_in_a_unit_that_is_as_long() -> None:
@@ -167,6 +173,40 @@ def test_a_few_units_are_not_judged() -> None:
     result = busfare.diff(iterations(5, 100), iterations(5, 150))
     assert result.unit.real is None
     assert "With fewer than 6 units in a trace, this may be variation" in text(result.why[-1])
+
+
+def test_gpus_with_many_and_with_few_units_are_judged_apart() -> None:
+    """GPU 0 has too few units, GPU 1 enough, which got longer."""
+    runs = []
+    for period in (100, 120):
+        few, many = iterations(5, 800), iterations(40, period)
+        second = many.operations.with_columns(device=pl.lit(1, pl.Int32))
+        together = pl.concat([few.operations, second]).sort("start_ns")
+        runs.append(dataclasses.replace(many, operations=together, calls=many.calls.clear()))
+    result = busfare.diff(*runs)
+    assert [(unit.device, unit.real) for unit in result.units] == [(0, None), (1, True)]
+    assert result.unit == result.units[1]
+
+
+@pytest.mark.parametrize(
+    ("noise", "longer"), [(0.0, 1.0), (0.02, 1.03), (0.02, 1.3), (0.2, 1.03), (0.2, 1.3)]
+)
+@pytest.mark.parametrize("count", [8, 30, 90])
+def test_significance_is_stated_once_by_the_statistics(noise: float, longer: float, count: int) -> None:
+    report, random = summarise(iterations(count, 100)), np.random.default_rng(count)
+    reports = []
+    for factor in (1.0, longer):
+        batches = batched(factor * (1 + noise * random.standard_normal(count)).clip(0.1))
+        reports.append(replace(report, units=[replace(report.units[0], batches=batches)]))
+    result = diff(*reports)
+    made, every = result.unit, result.unit.statistics
+    assert made.figure is not None and made.real is any(row.real for row in every.values())
+    assert made.change_percent == pytest.approx(every[made.figure].change)
+    (line,) = (line for line in map(text, result.why) if line.startswith("Unit of work"))
+    assert ("more than the variation" in line) is made.real is not ("within the variation" in line)
+    if not made.real:
+        (limit,) = re.findall(r"below ([\d.]+) % do not show", line)
+        assert float(limit) >= 0.9 * abs(made.change_percent)
 
 
 def test_two_programs_are_not_compared() -> None:
@@ -291,12 +331,16 @@ def test_a_gate_on_iterations_that_are_not_there_is_refused(runs: tuple[int, int
 @pytest.mark.conformance
 @pytest.mark.parametrize("before", published("nsys", "nsys-ai-2xh100-before.sqlite"))
 def test_layers_of_two_windows_of_a_job_are_slower_on_every_gpu(before: Path) -> None:
-    """300 ms each, of 17 and 15 layers with two attention kernels: 17 / 15 is 13 % more a layer."""
-    result = busfare.diff(before, before.with_name(before.name.replace("before", "after")))
+    """300 ms each, of 17 and 15 layers with two attention kernels: 17 / 15 is 13 % more a layer. In one window they vary
+    so much, and depend so much on those before, that nothing calls that proven; no gate passes.
+    """
+    after = before.with_name(before.name.replace("before", "after"))
+    result = busfare.diff(before, after)
     assert result.comparable == "units" and abs(result.makespan.change_seconds) < 1e-3
-    expected = [(0, 17, 15, True), (1, 17, 15, True)]
-    assert [(u.device, u.count_before, u.count_after, u.real) for u in result.units] == expected
-    assert all(10 < (unit.change_percent or 0) < 17 for unit in result.units)
+    assert [(u.device, u.count_before, u.count_after) for u in result.units] == [(0, 17, 15), (1, 17, 15)]
+    assert all(9 < (unit.change_percent or 0) < 17 for unit in result.units)
+    with pytest.raises(InputError, match=r"cannot be checked: the mean of a unit changed by \+1\d"):
+        gate(busfare.read(before).trace, busfare.read(after).trace, "iteration > +5%")
 
 
 def test_a_report_shows_its_unit_of_work_in_a_line() -> None:

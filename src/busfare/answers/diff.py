@@ -27,7 +27,7 @@ from busfare.answers.report import (
     path_name,
     unit_of,
 )
-from busfare.answers.units import FEWEST, SAME, Difference, batched, differences, shifted
+from busfare.answers.units import FEWEST, SAME, Difference, batched, differences
 from busfare.errors import InputError
 from busfare.statements import Figure, Words, statement
 from busfare.trace import Trace
@@ -121,7 +121,9 @@ def _diff(before: Report, after: Report, kernels: list[Changed], units: list[Uni
     else:
         comparable = "unknown"
     nothing = UnitChanged(name=None, device=None, reason=statement("diff.no-unit"))
-    by_change = max(units, key=lambda unit: (unit.real, abs(unit.change_percent or 0.0)), default=nothing)
+    by_change = max(
+        units, key=lambda unit: (unit.real or False, abs(unit.change_percent or 0.0)), default=nothing
+    )
     whole = _why(run, shares if before.critical_path and after.critical_path else [])
     per_unit = [line for unit in units for line in _of_unit(unit)]
     fair = statement(
@@ -195,12 +197,10 @@ def _doubts(*reports: Report) -> list[Words]:
 
 
 def _unit_changed(before: Unit, after: Unit, parts: list[Changed], runs: int) -> UnitChanged:
-    """How a unit changed; `runs` pairs are tested together."""
+    """How a unit changed, by the first statistic that changed, or the median; `runs` pairs are tested together."""
     every = differences(before.batches, after.batches, runs)
     change = next((row for row in every if row.real), every[1] if every else None)
-    old, new = before.seconds, after.seconds
-    if change is not None and change.figure != "median":
-        old, new = change.before, change.after
+    old, new = (change.before, change.after) if change else (before.seconds, after.seconds)
     return UnitChanged(
         name=before.name,
         device=before.device,
@@ -213,7 +213,7 @@ def _unit_changed(before: Unit, after: Unit, parts: list[Changed], runs: int) ->
         seconds_after=new,
         change_percent=100 * (new / old - 1) if old else None,
         statistics={row.figure: _statistic(row) for row in every if row.before},
-        real=change and (change.real or shifted(before.batches, after.batches)),
+        real=change and change.real,
         parts=parts,
     )
 
@@ -281,10 +281,12 @@ def _of_unit(unit: UnitChanged) -> list[Words]:
     figure = unit.figure or "median"
     judged = "few" if unit.real is None else "real" if unit.real else "same"
     where = statement("diff.on-gpu", device=unit.device) if unit.device is not None else ""
+    statistic = unit.statistics.get(figure, StatisticChanged(0.0, 0.0, 0.0))
     figures = {
         "before": unit.seconds_before,
         "after": unit.seconds_after,
         "part": (unit.change_percent or 0.0) / 100,
+        "visible": (statistic.high - statistic.change) / 100,
         "least": FEWEST + 1,
         "by": statement(f"diff.by-{figure}"),
     }

@@ -67,7 +67,6 @@ def _unit_growth(result: Result) -> tuple[float, str]:
         why = "too few units of work" if units else f"the baseline shares no unit of work with it; {COMPARE}"
         raise InputError(f"{report.trace.path}: `fail_if` iteration > +VALUE%: {why}")
     changes = [(row.change, figure) for unit in judged for figure, row in unit.statistics.items() if row.real]
-    changes += [(unit.change_percent or 0.0, unit.figure or "median") for unit in judged if unit.real]
     percent, figure = max(changes, default=(0.0, "median"))
     return percent / 100, STATISTICS[figure]
 

@@ -171,8 +171,8 @@ class StatisticChanged(NamedTuple):
 
 class UnitChanged(UnitOf, kw_only=True):
     """`real`: whether the change exceeds the variation within a run; None if there are too few units. `figure`: the first of
-    the `statistics` that changed; the seconds are its values. `operations_before`: in most units. `parts`: real changes of
-    kernels, transfers and GPU idle. All None, with a `reason`, if the runs share no unit.
+    the `statistics` that changed, or the median; the seconds are its values. `operations_before`: in most units. `parts`:
+    real changes of kernels, transfers and GPU idle. All None, with a `reason`, if the runs share no unit.
     """
 
     count_before: int | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import erfc, sqrt
+from math import sqrt
 from statistics import NormalDist
 from typing import Literal, NamedTuple
 
@@ -18,7 +18,7 @@ from busfare.trace.units import units_of
 FEWEST = 5
 #: Consecutive batches of a run; their variation includes changes of clocks and of other programs during the run.
 BATCHES = 5
-#: Units in a batch that are enough to show drift; with fewer, the units themselves are compared as well.
+#: Units in a batch that are enough to show drift.
 OF_BATCH = 8
 #: Smaller changes are invisible in three digits.
 SAME = 0.0005
@@ -30,13 +30,12 @@ Statistic = Literal["mean", "median", "low", "high"]
 class Batches(Struct):
     """Statistics of consecutive batches of units, in order of time, s. A slowdown of some units changes the mean and the
     last decile, of most units the median, of all units the first decile, which other programs affect least.
-    `unit_seconds`: each unit, if few. Reports of earlier versions lack `high_seconds`.
+    `high_seconds`: empty for few units, and in reports of earlier versions.
     """
 
     mean_seconds: list[float]
     median_seconds: list[float]
     low_seconds: list[float]
-    unit_seconds: list[float] = []
     high_seconds: list[float] = []
 
 
@@ -68,7 +67,7 @@ def batched(seconds: ArrayLike) -> Batches:
     every = np.asarray(seconds, np.float64)
     batches = np.array_split(every, min(len(every), BATCHES))
     mean, median, low, high = ([float(figure(batch)) for batch in batches] for figure in FIGURES.values())
-    return Batches(mean, median, low, every.tolist() if len(every) < BATCHES * OF_BATCH else [], high)
+    return Batches(mean, median, low, high if len(every) >= BATCHES * OF_BATCH else [])
 
 
 def differences(
@@ -84,36 +83,16 @@ def differences(
     """
     if min(len(before.mean_seconds), len(after.mean_seconds)) < FEWEST:
         return []
-    many = of_unit and not (before.unit_seconds or after.unit_seconds)
+    many = of_unit and bool(before.high_seconds and after.high_seconds)
     figures = [figure for figure in FIGURES if many or figure != "high"]
     level = CHANCE / (len(figures) * runs * (2 if many else QUANTITIES))
     every = list[Difference]()
     for figure in figures:
         old, new = (np.asarray(getattr(run, f"{figure}_seconds")) for run in (before, after))
-        if min(len(old), len(new)) < FEWEST:
-            continue
         was, now = float(old.mean()), float(new.mean())
         half = _half_interval(old, new, level, alike=many and figure in ("mean", "high"))
         every.append(Difference(figure, was, now, max(half, SAME * was, unseen)))
     return every
-
-
-def shifted(before: Batches, after: Batches) -> bool:
-    """Whether two runs of few units differ: by a rank test [Mann and Whitney 1947, normal approximation with ties], and by
-    medians that differ more than the medians of parts of either run.
-    """
-    old, new = np.asarray(before.unit_seconds), np.asarray(after.unit_seconds)
-    n, m = len(old), len(new)
-    if min(n, m) < FEWEST:
-        return False
-    _, place, ties = np.unique(np.concatenate([old, new]), return_inverse=True, return_counts=True)
-    rank = (np.cumsum(ties) - (ties - 1) / 2)[place]
-    u = rank[:n].sum() - n * (n + 1) / 2
-    spread = sqrt(n * m / 12 * (n + m + 1 - (ties**3 - ties).sum() / ((n + m) * (n + m - 1))))
-    chance = erfc(abs(u - n * m / 2) / (spread * sqrt(2))) if spread else 1.0
-    parts = [np.array_split(run, max(1, len(run) // OF_BATCH)) for run in (old, new)]
-    drift = max(np.ptp([np.median(part) for part in of_run]) for of_run in parts)
-    return bool(chance < CHANCE and abs(np.median(new) - np.median(old)) > drift)
 
 
 def variation(trace: Trace) -> float:
