@@ -134,6 +134,20 @@ def test_more_ranks_take_longer_for_their_collectives_alone(tmp_path: Path) -> N
     ends = [end * four["predicted_seconds"] for end in interval]
     assert [four["low_seconds"], four["high_seconds"]] == pytest.approx(ends)
     assert sixteen["low_seconds"] is None and "2 times the GPUs of one host" in sixteen["reason"]
+    assert [why.partition(":")[0] for why in four["rests_on"]] == ["weak scaling"]
+
+
+def test_collectives_of_some_ranks_do_not_grow_and_that_is_stated(tmp_path: Path) -> None:
+    write_ranks(tmp_path, [[1000.0] * 5] * 4, transfer_us=1000.0, elements=1 << 26)
+    for rank in range(4):  # every second all-reduce is among two
+        path = tmp_path / f"rank{rank}.json.gz"
+        text = json.loads(gzip.decompress(path.read_bytes()))
+        carriers = [event for event in text["traceEvents"] if "nccl" in event["name"]]
+        for carrier in carriers[1::2]:
+            carrier["args"] |= {"Process Group Name": str(1 + rank // 2), "Group size": 2}
+        path.write_bytes(gzip.compress(json.dumps(text).encode()))
+    result = changed(tmp_path, "--ranks", "8", "--from", "h100-sxm")
+    assert result["rests_on"][1].startswith("4 of 7 collectives, of only some ranks or of unrecorded size")
 
 
 def test_a_host_bound_job_makes_a_wider_range_of_more_ranks(tmp_path: Path) -> None:

@@ -270,6 +270,11 @@ def more_ranks(wanted: int, node: Node | None) -> JobChange:
             raise InputError(
                 "`ranks`: no collective of all ranks has recorded bytes; there is nothing to extrapolate"
             )
+        rests_on = [statement("assumes.weak-scaling", ranks=wanted, recorded=size, node=node.name)]
+        joint = job.members["joint"]
+        if kept := joint.filter(~pl.Series(priced)).drop_nulls().n_unique():
+            every = joint.drop_nulls().n_unique()
+            rests_on.append(statement("assumes.groups-kept", kept=kept, count=every))
         transfer = state.transfer_ns * _ratio(after, before, priced)
         source = [n % size for n in range(wanted)]
         frames = [
@@ -308,7 +313,7 @@ def more_ranks(wanted: int, node: Node | None) -> JobChange:
             timelines=[state.timelines[m] for m in source],
             transfer_ns=transfer[was],
             gone=state.gone[was],
-        ).touched(wanted, statement("assumes.ranks-alike", count=size, node=node.name))
+        ).touched(wanted, *rests_on)
 
     return JobChange("ranks", statement("change.ranks", count=wanted), apply)
 
