@@ -60,7 +60,7 @@ from busfare.show.notebook import (
     WhatIf,
     answer,
 )
-from busfare.show.progress import job_progress, reading
+from busfare.show.progress import job_progress, reading, warned
 from busfare.show.report import diff_document, report_document
 from busfare.show.time_line_rows import time_line
 from busfare.show.words import worded
@@ -148,7 +148,7 @@ def _trace(source: Source, launches: bool = False, activity: bool = False) -> Tr
     if not isinstance(source, Trace):
         path = _path(source)
         with reading(path):
-            source = read_file(path, launches, activity)
+            source = warned(read_file(path, launches, activity))
     return replace(source, omissions=worded(source.omissions))
 
 
@@ -189,9 +189,11 @@ def report(
             if given := [name for name, value in of_run.items() if value]:
                 raise InputError(OF_SINGLE_RUN.format(given[0]))
             with job_progress() as shown:
-                job = job_report(run_job(paths, where, question, shown, advised))
-            of_job, together = of_whole_job(job, where)
-            return answer(JobReport, of_job, lambda page: job_document(of_job, together if page else None))
+                job = run_job(paths, where, question, shown, advised)
+            (of_job, together), figures = of_whole_job(job_report(job), where), job.figures
+            return answer(
+                JobReport, of_job, lambda page: job_document(of_job, together if page else None, figures)
+            )
         trace = alone
     run = part_of(_fingerprinted(_trace(trace, activity=True), fingerprints), **question.part())
     result, replayed, findings = examine(run, where, question.unrecorded, question.repeated())

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import re
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -79,19 +83,81 @@ def test_a_recording_that_ends_in_its_header_is_left_out(tmp_path: Path) -> None
         busfare.read(tmp_path)
 
 
-def test_traces_that_nothing_ties_together_are_named(tmp_path: Path) -> None:
-    def unrelated() -> int:
+def test_unrelated_traces_are_listed_as_files_and_gains_refer_to_their_runs(tmp_path: Path) -> None:
+    def left_out() -> dict[str, int]:
         rows = json.loads(run("report", str(tmp_path / "job"), "--json").stdout)["omissions"]
-        return sum(row["count"] for row in rows if row["id"] == "unrelated-traces")
+        return {row["id"]: row["count"] for row in rows}
 
-    for name in ("smooth-out-of-core-h100", "train-images-h100"):
-        (tmp_path / "job").mkdir(exist_ok=True)
-        (tmp_path / "job" / f"{name}.json.gz").write_bytes((EXAMPLES / f"{name}.json.gz").read_bytes())
-    assert unrelated() == 2
-    for name in ("smooth-out-of-core-h100", "train-images-h100"):
-        (tmp_path / "job" / f"{name}.json.gz").unlink()
+    runs = ("smooth-out-of-core-h100.json.gz", "train-images-h100.json.gz")
+    (tmp_path / "job").mkdir()
+    for name in runs:
+        (tmp_path / "job" / name).write_bytes((EXAMPLES / name).read_bytes())
+    assert left_out()["unrelated-traces"] == 2 and "separate-runs" not in left_out()
+    shown = run("report", str(tmp_path / "job")).stdout
+    assert "2 traces of separate runs" in shown and "Over all runs" not in shown
+    rows = {line.split()[0]: line.split()[1:3] for line in shown.splitlines() if line.startswith(runs)}
+    assert rows == {runs[0]: ["153", "ms"], runs[1]: ["166", "ms"]}
+    (gain,) = re.findall(r"overlaps: about (\d+) ms \((\d+) %\)", shown)
+    assert int(gain[1]) == pytest.approx(int(gain[0]) / 152.5 * 100, abs=1)
+    for name in runs:
+        (tmp_path / "job" / name).unlink()
     write_ranks(tmp_path / "job", COMPUTE)
-    assert unrelated() == 0
+    assert left_out() == {"guessed-node": 3}
+
+
+def write_run(folder: Path, ranks: dict[int, int], after_us: float = 0.0, **distributed: int) -> None:
+    """Copies of ranks of one job (new number: number), recorded in 2023, and so much later."""
+    write_ranks(folder / "made", [[800.0 + 7 * rank + step for step in range(6)] for rank in range(4)])
+    for new, old in ranks.items():
+        text = json.loads(gzip.decompress((folder / "made" / f"rank{old}.json.gz").read_bytes()))
+        text["distributedInfo"] |= {"rank": new, **distributed}
+        text["baseTimeNanoseconds"] = round((1.7e15 + after_us) * 1000)
+        (folder / f"rank{new}.json").write_text(json.dumps(text))
+    shutil.rmtree(folder / "made")
+
+
+@pytest.mark.parametrize(
+    ("ranks", "how"), [(4, {"after_us": 86_400e6}), (1, {"after_us": 4e6}), (2, {"world_size": 8})]
+)
+def test_ranks_of_two_runs_are_not_merged(tmp_path: Path, ranks: int, how: dict[str, Any]) -> None:
+    write_run(tmp_path, {rank: rank for rank in range(4)})
+    alone = json.loads(run("report", str(tmp_path), "--json").stdout)
+    write_run(tmp_path, {4 + rank: rank for rank in range(ranks)}, **how)
+    result = json.loads(run("report", str(tmp_path), "--json").stdout)
+    assert [rank["rank"] for rank in result["ranks"]] == [0, 1, 2, 3]
+    assert result["collectives"] == alone["collectives"] and result["collectives"][0]["count"] == 6
+    left_out = {row["id"]: row["count"] for row in result["omissions"]}
+    assert left_out == {"separate-runs": ranks, "guessed-node": 4 + ranks, "unaligned-clocks": ranks}
+    assert not result["gains_of_whole_job"] and alone["gains_of_whole_job"]
+    shown = run("report", str(tmp_path)).stdout
+    assert "\nrank 4 (rank4.json) " in shown.partition("No rank is late")[0]
+    for command in (("what-if", "--remove", "h2d"), ("export", "--to", "chakra", "-o", "out")):
+        refused = run(command[0], str(tmp_path), *command[1:]).exception
+        assert isinstance(refused, InputError) and refused.exit_status == 2
+        assert "rank4.json: belongs to a different run than rank0.json" in str(refused)
+
+
+def test_clocks_of_hosts_may_be_half_a_second_apart(tmp_path: Path) -> None:
+    write_run(tmp_path, {0: 0, 1: 1})
+    write_run(tmp_path, {2: 2, 3: 3}, after_us=5e5)
+    result = json.loads(run("report", str(tmp_path), "--json").stdout)
+    assert [row["id"] for row in result["omissions"]] == ["guessed-node"]
+    assert result["collectives"][0]["ranks"] == 4
+
+
+def test_absent_and_incomplete_ranks_stand_first(tmp_path: Path) -> None:
+    write_run(tmp_path, {0: 0, 1: 1, 3: 3})
+    whole = (tmp_path / "rank1.json").read_bytes()
+    (tmp_path / "rank1.json").write_bytes(whole[: len(whole) // 2])
+    shown = " ".join(run("report", str(tmp_path)).stdout.partition("What to do")[0].split())
+    assert "1 rank of 4 has no trace here (2): sums and waiting are without it." in shown
+    assert f"1 trace is incomplete, first {tmp_path / 'rank1.json'}: the file is truncated" in shown
+    for number in (0, 3):
+        (tmp_path / f"rank{number}.json").unlink()
+    for command in (("report",), ("what-if", "--remove", "h2d"), ("project", "--to", "h200-sxm")):
+        done = run(command[0], str(tmp_path / "rank1.json"), *command[1:])
+        assert done.exception is None
+        assert f"busfare: {tmp_path / 'rank1.json'}: incomplete: the file is truncated" in done.stderr
 
 
 @pytest.mark.parametrize(("later_s", "separate"), [(0.0, 0), (60.0, 1)])

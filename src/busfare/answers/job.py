@@ -24,6 +24,7 @@ from busfare.jobs.reduce import FIGURES, NS, Job, LinkHealth, Spreading, Valued,
 from busfare.jobs.stragglers import Straggler
 from busfare.jobs.timeline import deciding, job_timeline
 from busfare.nodes import Node
+from busfare.statements import statement
 from busfare.trace import read
 from busfare.trace.totals import Counted, MovedInAll, Work
 
@@ -125,17 +126,18 @@ def job_report(job: Job) -> JobReport:
         clocks=together.clocks,
         findings=listed(job.findings.values()),
         gains_of_whole_job=False,
-        omissions=[*together.left_out, *_left_out(job, together, len(ranked), len(ranks))],
+        omissions=[*_left_out(job, together, len(ranked), len(ranks))],
         failures=[Failure(*failure) for failure in sorted(job.failures)[:FAILURES_LISTED]],
     )
 
 
 def of_whole_job(result: JobReport, recorded_on: Node | None) -> tuple[JobReport, JobTimeline | None]:
-    """`result` with findings of the whole job, and the job, where its ranks can be replayed together; else as it is."""
+    """`result` with findings of the whole job, and the job, where all is of one run that can be replayed; else as it is."""
     paths = [Path(path) for path in sorted({rank.path for rank in result.ranks})]
     counts = (result.kernels, result.communication, result.transfers, result.sets, result.graph_work)
     operations = sum(work.count for work in counts)
-    if all(row.arrive_seconds is None for row in result.collectives):
+    separate = any(left.id == "separate-runs" for left in result.omissions)
+    if separate or all(row.arrive_seconds is None for row in result.collectives):
         return result, None
     some = None
     if len(paths) > MOST_TRACES or operations > MOST_OPERATIONS:
@@ -163,12 +165,17 @@ def of_whole_job(result: JobReport, recorded_on: Node | None) -> tuple[JobReport
 
 
 def _left_out(job: Job, together: Communication, ranked: int, ranks: int) -> Iterator[Left]:
-    """What the job's report does not tell, then what its traces do not."""
+    """What its ranks do not tell, what the job's report does not, then what its traces do not."""
     if job.copies:
         copied = copies_left_out(job.copies)
         yield Left(copied.id, copied.count, copied.what)
+    separate = [left for left in together.left_out if left.id == "separate-runs"]
     related = ranks > 1 or job.several or any(row.arrive_seconds is not None for row in together.collectives)
-    unrelated = 0 if related or len(job.working) < 2 else len(job.working)
+    unrelated = 0 if related or (separate and ranks) or len(job.working) < 2 else len(job.working)
+    yield from (left for left in together.left_out if not unrelated or left not in separate)
+    if cut := job.incomplete:
+        first = statement("omission.incomplete-traces", count=len(cut), path=min(cut), what=cut[min(cut)])
+        yield Left("incomplete-traces", len(cut), first)
     idle = len(job.idle) if job.working else 0
     files = [len(job.failures), job.foreign, job.duplicates]
     traces = [idle, job.traces - ranked - len(job.several), ranked - ranks, job.guessed]

@@ -16,6 +16,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from busfare.errors import InputError
 from busfare.jobs.matching import MEMBERS, MESSAGES, OF_SEND, Group, Numbering, begun, joints
 from busfare.trace import Omission, Trace
 from busfare.trace.columns import first_pairs
@@ -36,6 +37,8 @@ ROWS = {name: kind for name, kind in MEMBERS.items() if name not in ("rank", "cl
     "first": pl.Boolean(),  # of the rank
 }
 PLACE = ["process", "device"]
+#: Clocks that count from 1970, which no machine's uptime is, and how far those of two hosts are apart at most.
+WALL_NS, CLOCKS_APART_NS = 10**18, 10**9
 #: What a host is called at most.
 LONGEST_NAME = 253
 #: `rank0.json.gz`, `sampled_rank-12.json`, `rank_3/trace.sqlite`.
@@ -53,7 +56,7 @@ class TraceRank(msgspec.Struct, frozen=True):
     """A rank as its trace has it: the work of one process on one GPU. Nanoseconds.
 
     `start_ns`: of its first record, by the clock of the file. `timed_by`: the host whose clock all of its recordings share;
-    None where each has its own. `rank`: as a file of several processes says it.
+    None where each has its own. `rank`: as a file of several processes says it. `world`: the number of ranks of its job.
     """
 
     process: int | None
@@ -64,6 +67,7 @@ class TraceRank(msgspec.Struct, frozen=True):
     communication_ns: int
     timed_by: str | None = None
     rank: int | None = None
+    world: int | None = None
 
 
 class Rank(msgspec.Struct, frozen=True):
@@ -83,6 +87,7 @@ def ranks_of(trace: Trace) -> list[TraceRank]:
     timed_by = trace.host.get("hostname") or None if trace.format == "recorded" else None
     stated = re.findall(r"(\d+)=(\d+)", trace.host.get("ranks", ""))
     numbers = {int(process): int(rank) for process, rank in stated}
+    world = int(trace.host.get("world_size", "0")[:10]) or None
     seconds = pl.col("seconds")
     busy = trace.lanes.groups.group_by(PLACE).agg(
         kernels=seconds.filter(is_work()).sum(), communication=seconds.filter(is_communication()).sum()
@@ -113,6 +118,7 @@ def ranks_of(trace: Trace) -> list[TraceRank]:
         TraceRank(
             row["process"], row["device"], trace.origin_ns + row["begun"], row["span"],
             round(row["kernels"] * 1e9), round(row["communication"] * 1e9), timed_by, numbers.get(row["process"]),
+            world,
         )
         for row in ranks.iter_rows(named=True)
     ]  # fmt: skip
@@ -240,26 +246,33 @@ Placed = tuple[str, int | None, str | None, list[TraceRank]]
 
 
 def separate_runs(traces: Sequence[Placed]) -> list[int]:
-    """The places of `traces`, as in `numbered`, that are of another run than an earlier trace: of the same rank, host and
-    GPUs, or of the same process and GPU, and recorded after the end of that trace.
+    """The places of `traces`, as in `numbered`, that are of another run than an earlier trace: of a job of another size; or
+    recorded after the end of all earlier ones by the same clock, or after that of one of the same rank, host and GPUs, or
+    of the same process and GPU.
     """
     spans = {
         clock: (min(of.start_ns for of in held), max(of.start_ns + of.makespan_ns for of in held))
         for clock, (*_, held) in enumerate(traces)
         if held
     }
-    first_end: dict[tuple[object, ...], int] = {}
+    last_end: dict[object, int] = {}
+    world: int | None = None
     later = []
     for clock in sorted(spans, key=spans.__getitem__):
-        _, rank, host, held = traces[clock]
-        keys: list[tuple[object, ...]] = [
-            (rank, host, of.process, of.device) for of in held if of.process is not None
-        ]
+        (_, rank, host, held), (start, end) = traces[clock], spans[clock]
+        slack_ns: dict[object, int] = {
+            (rank, host, of.process, of.device): 0 for of in held if of.process is not None
+        }
         if rank is not None or host is not None:
-            keys.append((rank, host, *sorted({-1 if of.device is None else of.device for of in held})))
-        start, end = spans[clock]
-        if any(start > first_end.setdefault(key, end) for key in keys):
+            slack_ns[rank, host, *sorted({-1 if of.device is None else of.device for of in held})] = 0
+        if of_clock := "wall" if start >= WALL_NS else held[0].timed_by:
+            slack_ns[of_clock] = CLOCKS_APART_NS
+        world = world or held[0].world
+        ended = any(start > last_end.get(key, start) + slack for key, slack in slack_ns.items())
+        if ended or held[0].world not in (None, world):
             later.append(clock)
+        else:
+            last_end |= {key: max(end, last_end.get(key, end)) for key in slack_ns}
     return sorted(later)
 
 
@@ -303,9 +316,16 @@ def place_of(trace: Trace, path: Path) -> tuple[int | None, str | None]:
 
 
 def ranks_of_all(traces: Sequence[Trace], paths: Sequence[Path]) -> list[Rank]:
-    """The ranks of a job, by what its traces and their paths say."""
+    """The ranks of a job, by what its traces and their paths say. Raises InputError where they are of several runs."""
     pairs = zip(traces, paths, strict=True)
-    return numbered([(str(path), *place_of(trace, path), ranks_of(trace)) for trace, path in pairs])
+    placed = [(str(path), *place_of(trace, path), ranks_of(trace)) for trace, path in pairs]
+    if later := separate_runs(placed):
+        first = next(path for place, path in enumerate(paths) if place not in later)
+        raise InputError(
+            f"{paths[later[0]]}: belongs to a different run than {first.name}: recorded after it, or of another number of "
+            "ranks; give the traces of all ranks of one run"
+        )
+    return numbered(placed)
 
 
 def ranked_rows(rows: Sequence[pl.DataFrame], ranks: Sequence[Rank], base_ns: int = 0) -> Frames:

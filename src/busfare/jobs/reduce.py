@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from itertools import islice
 from operator import itemgetter
 from statistics import median
 from typing import Any, TypeVar
@@ -15,8 +16,9 @@ from msgspec.structs import asdict, astuple
 
 from busfare.jobs.communication import Communication, Left, communication
 from busfare.jobs.partial import COUNTED, Advice, LinkRate, Moved, Partial
-from busfare.jobs.ranks import Frames, TraceRank, numbered, original_of, separate_runs, unpacked
-from busfare.statements import Words
+from busfare.jobs.ranks import Frames, Rank, TraceRank, numbered, original_of, separate_runs, unpacked
+from busfare.statements import Words, statement
+from busfare.trace.omissions import INCOMPLETE
 
 NS = 1e-9
 LONGEST_PATH = 48
@@ -41,7 +43,7 @@ OUTERMOST = 16
 #: Below this part of the peers' median, or of the data sheet, a link is named: the bound of the finding `slow-link`.
 SOUND = 0.7
 FEWEST_PEERS = 3
-LINKS_LISTED = 100
+LINKS_LISTED, MOST_MISSING = 100, 4
 
 
 class Called:
@@ -190,6 +192,7 @@ class Job:
         self.foreign = 0  # files of a folder that are not traces
         self.duplicates = 0  # paths that lead to a file that has its part already
         self.copies: list[str] = []  # paths of copied traces
+        self.incomplete: dict[str, Words] = {}  # by path of a trace, what of its file is missing
         self._seen: dict[tuple[TraceRank, ...], list[tuple[int | None, Ranked]]] = {}
         self.failures: list[tuple[str, str]] = []  # path and reason
         self.several: list[set[int]] = []  # ranks of each trace that names several
@@ -229,6 +232,9 @@ class Job:
             self._links[link] = min(seen, key=lambda pair: (-pair[0].bytes_per_second, pair[1].path))
         for finding in part.findings:
             join(self.findings, finding.id, Best.of(finding, original, int(original is rank)))
+        cut = [omission.what for omission in part.omissions if omission.id in INCOMPLETE]
+        if cut and original is rank:
+            self.incomplete[path] = cut[0]
         counted: set[str] = set()  # a trace counts once per omission
         for number, omission in enumerate(part.omissions):
             first = int(original is rank and omission.id not in counted)
@@ -264,9 +270,11 @@ class Job:
         files = sorted(self._communicating, key=lambda file: file[0].path)
         rows = Frames(len(files), lambda number: unpacked(files[number][-1]))
         placed = [(of.path, of.rank, of.host, held) for of, held, _ in files]
-        together = communication(rows, numbered(placed))
+        together = communication(rows, ranks := numbered(placed))
         if later := separate_runs(placed):
             together.left_out.insert(0, Left.of_job("separate-runs", len(later)))
+        elif missing := missing_ranks(ranks):
+            together.left_out.insert(0, missing)
         return together
 
     def link_health(self) -> LinkHealth:
@@ -300,6 +308,17 @@ class Job:
         slow.sort(key=itemgetter(0, 1))
         listed = [link for *_, link in slow[:LINKS_LISTED]]
         return LinkHealth(groups, listed)
+
+
+def missing_ranks(ranks: Sequence[Rank]) -> Left | None:
+    """The omission for ranks without a trace: of the size that traces state, or below the highest number."""
+    present = {rank.rank for rank in ranks}
+    size = max((rank.times.world or rank.rank + 1 for rank in ranks), default=0)
+    absent = (str(rank) for rank in range(size) if rank not in present)
+    first, count = tuple(islice(absent, MOST_MISSING)), size - len(present)
+    listed = first + ("…",) * (count > len(first))
+    what = statement("omission.missing-ranks", count=count, of=size, ranks=listed)
+    return Left("missing-ranks", count, what) if first else None
 
 
 def spread(figure: str, values: Sequence[tuple[int, Ranked]], unit: float) -> Spreading:

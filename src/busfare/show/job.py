@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import islice, takewhile
+from operator import itemgetter
 from os.path import commonpath
 from pathlib import PurePath
 
-from busfare.advise.amounts import percent, rate, ratio, several, size, time
+from busfare.advise.amounts import count, percent, rate, ratio, several, size, time
 from busfare.advise.jobs import TOGETHER, JobFinding
 from busfare.answers.job import JobReport
 from busfare.jobs.model import JobTimeline
-from busfare.jobs.reduce import SOUND, Called, Outlier, Slow, Spreading
+from busfare.jobs.reduce import NS, SOUND, Called, Outlier, Ranked, Slow, Spreading
 from busfare.show.blocks import (
     communication_blocks,
     likely,
@@ -44,6 +45,9 @@ WORDS = {
 #: Figures whose outermost traces are drawn.
 DRAWN = ("makespan_seconds", "exposed_seconds")
 MOST = 10
+#: Omissions by which the traces are not all ranks of one job, and those that the report begins with.
+APART = ("separate-runs", "unrelated-traces")
+FIRST = (*APART, "missing-ranks", "incomplete-traces")
 #: Of a page's cards, and the least share of the ranks' time of most of them.
 MOST_CARDS, WORTH_SAYING = 5, 0.01
 EXPLAINED = (
@@ -52,8 +56,10 @@ EXPLAINED = (
 )
 
 
-def job_document(result: JobReport, together: JobTimeline | None = None) -> Document:
-    """The report. `together`: the job to draw."""
+def job_document(
+    result: JobReport, together: JobTimeline | None = None, figures: Sequence[tuple[Ranked, list[int]]] = ()
+) -> Document:
+    """The report. `together`: the job to draw. `figures`: of each trace (`Job.figures`)."""
     result = worded(result)
     traces, health = result.traces, result.link_health
     facts = [
@@ -63,7 +69,9 @@ def job_document(result: JobReport, together: JobTimeline | None = None) -> Docu
         ", ".join(gpu.name for gpu in result.gpus[:3]) or "GPU not named",
     ]
     blocks: list[Block] = []
-    name = _names(result)
+    apart = any(o.id in APART for o in result.omissions)
+    files = sorted(figures, key=lambda row: row[0].path) if apart else []
+    name = _names(result, [trace for trace, _ in files])
     whose = (
         "of the whole job, with all ranks replayed together"
         if result.gains_of_whole_job
@@ -73,7 +81,8 @@ def job_document(result: JobReport, together: JobTimeline | None = None) -> Docu
     def where(finding: JobFinding) -> str:
         return "" if finding.id in TOGETHER else f"Most in {name(finding.largest)}: "
 
-    findings = what_to_do(result, lambda finding: _gain(finding, result), whose, where=where)
+    alone = {} if result.gains_of_whole_job else {of.path: values[0] * NS for of, values in figures}
+    findings = what_to_do(result, lambda finding: _gain(finding, result, alone), whose, where=where)
     if traces.failed:
         blocks.append(Text(f"{several(traces.failed, 'file')} could not be read (listed below)", "bold"))
     details = [*_spreads(result.spread, name), *_health(result)]
@@ -81,10 +90,12 @@ def job_document(result: JobReport, together: JobTimeline | None = None) -> Docu
         details.append(paths(result.by_path, "Transfers of all traces by path", MOST))
         details.append(sizes(result.size_histogram))
     details += omitted(result.omissions, "Limits of this report")
-    lines = [
-        *who_is_late(result.collectives, result.ranks, result.straggler, result.omissions),
-        Text(_shares(result, name)),
-    ]
+    late = who_is_late(result.collectives, result.ranks, result.straggler, result.omissions)
+    lines = (
+        [Text("These traces are not ranks of one job."), *late]
+        if apart
+        else [*late, Text(_shares(result, name))]
+    )
     headline, _, rest = " ".join(line.text for line in lines).partition(". ")
     blocks += [Text(f"{headline}.", "verdict", face="page"), Text(rest, face="page")]
     blocks += [replace(line, face="terminal") for line in lines]
@@ -107,9 +118,12 @@ def job_document(result: JobReport, together: JobTimeline | None = None) -> Docu
         blocks.append(Items(failures, "Files that could not be read", most=MOST))
     read = several(traces.read, "trace")
     folder = [commonpath([PurePath(rank.path).parent for rank in result.ranks])] if result.ranks else []
-    separate = [f"{o.count}× {o.what}." for o in result.omissions if o.id == "separate-runs"]
-    blocks[:0] = [Text(line, "bold") for line in separate]
-    of = "of separate runs" if separate else "of a job"
+    if apart:  # what each is made of, by its own run
+        rows = [(name(of), *(time(value * NS) for value in values[:-1])) for of, values in files]
+        columns = {title: itemgetter(at) for at, title in enumerate(WORDS.values(), 1) if at < len(WORDS)}
+        blocks.insert(0, table(rows, "Files (recorded)", {"file": itemgetter(0)}, columns, most=MOST))
+    blocks[:0] = [Text(f"{count(o.count)} {o.what}.", "bold") for o in result.omissions if o.id in FIRST]
+    of = "of separate runs" if apart else "of a job"
     return Document(f"busfare: {read}", f"{read} {of}", " · ".join(facts), blocks, EXPLAINED, folder)
 
 
@@ -126,9 +140,9 @@ def _shares(result: JobReport, name: Name) -> str:
     return worded_text(statement("verdict.job", longest=name(result.slowest), **shares, **longest))
 
 
-def _names(result: JobReport) -> Name:
+def _names(result: JobReport, traces: Sequence[Called]) -> Name:
     """The names of the shown traces: the part of the path that distinguishes them."""
-    some: list[Called] = [result.slowest, *(finding.largest for finding in result.findings)]
+    some: list[Called] = [result.slowest, *traces, *(finding.largest for finding in result.findings)]
     some += [r for row in result.spread for r in (*row.largest, *row.smallest, *row.outliers.listed)]
     parts = {trace.path: PurePath(trace.path).parts for trace in (*some, *result.link_health.slow)}
     spare = min(map(len, parts.values())) - 1
@@ -241,9 +255,12 @@ def _slow_link(link: Slow, name: Name) -> str:
     return sentence
 
 
-def _gain(finding: JobFinding, result: JobReport) -> str:
-    """'about 1.2 s (30 %), likely 1–1.4 s; in 17 traces': the gain of the whole job, because ranks run in parallel."""
-    seconds, run = finding.predicted_gain_seconds, result.makespan_seconds.most
+def _gain(finding: JobFinding, result: JobReport, alone: dict[str, float]) -> str:
+    """'about 1.2 s (30 %), likely 1–1.4 s; in 17 traces': the gain of the whole job, because ranks run in parallel, or of
+    a trace `alone`: its run, s, by path.
+    """
+    seconds = finding.predicted_gain_seconds
+    run = alone.get(finding.largest.path, result.makespan_seconds.most)
     about = "about" if finding.largest.by_replay else "up to"
     share = f" ({percent(seconds / run)})" if run else ""
     nothing = may_be_nothing(finding)

@@ -78,6 +78,7 @@ def read(path: Path, launches: bool = False, activity: bool = False) -> Trace:
         activity=rows.activity_of(scanner) if activity else empty(ACTIVITY),
         devices=_devices(header),
         host=_host(header),
+        origin_ns=_decoded(header.get("baseTimeNanoseconds"), int) or 0,
         described=about,
     )
     name_process(trace)
@@ -131,12 +132,13 @@ def _devices(header: dict[str, bytes]) -> pl.DataFrame:
 
 
 def _host(header: dict[str, bytes]) -> dict[str, str]:
-    """`cuda`, `hostname` and `rank`, as far as the file has them."""
+    """`cuda`, `hostname`, `rank` and `world_size`, as far as the file has them."""
     keys = {"cuda_driver_version": "cuda", "hostname": "hostname"}
     values = {new: _decoded(header.get(old), str | int) for old, new in keys.items()}
     job = _decoded(header.get("distributedInfo"), dict[str, Any])
-    if job and str(job.get("rank")).isdecimal():
-        values["rank"] = str(job["rank"])
+    for key in ("rank", "world_size"):
+        if job and str(job.get(key)).isdecimal():
+            values[key] = str(job[key])
     return {key: str(value) for key, value in values.items() if value}
 
 
