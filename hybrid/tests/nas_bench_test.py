@@ -10,6 +10,7 @@ import importlib
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -220,6 +221,20 @@ class OnAGpu(Case):
         self.assertEqual((status, json.loads(kept.read_text())), (2, result))
         self.assertIn("is the input", err)
         self.assertEqual(show.plain("a\x1b[31m\u202e"), "a\\x1b[31m\\u202e")
+
+    def test_a_page_shows_how_modes_scale_with_ranks(self) -> None:
+        run = {"class": "C", "mode": "cpu", "algorithm": "", "ranks": 1, "measured_iteration_seconds": 0.08}
+        runs = [run, run | {"ranks": 4, "measured_iteration_seconds": 0.04}, run | {"mode": "funneled"}]
+        plot = show._scaling("C", runs)
+        self.assertEqual((plot.count("<circle"), plot.count("stroke-dasharray")), (3, 1))
+        measured = re.search(
+            r'<polyline points="([-\d.]+),([-\d.]+) ([-\d.]+),([-\d.]+)"[^>]*stroke-width="2"', plot
+        )
+        ideal = re.search(r'<polyline points="([-\d.]+),([-\d.]+) ([-\d.]+),([-\d.]+)"[^>]*dasharray', plot)
+        assert measured and ideal
+        fell, would_fall = (float(m[4]) - float(m[2]) for m in (measured, ideal))
+        self.assertAlmostEqual(would_fall, 2 * fell, delta=0.3)  # a quarter of the time instead of half
+        self.assertEqual(show._scaling("C", runs[1:]), "")
 
 
 class Refused(Case):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from html import escape
+from math import log2
 from typing import Any
 
 Row = dict[str, Any]
@@ -29,6 +30,8 @@ WORDS = (
     "were timed. Diamonds: the median iteration of a run whose parts were not, for timing them takes a little time too. "
     "Red lines: the limit, predicted from rates and the fewest bytes that an iteration moves."
 )
+#: Of the lines of a scaling plot: colour-blind people tell them apart, and a mark stands on each point.
+LINES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
 STYLE = (
     "body{font:15px system-ui,sans-serif;margin:2em auto;max-width:70em;padding:0 1em;color:#222}"
     "table{border-collapse:collapse}td,th{padding:.2em .8em;border-bottom:1px solid #ddd;text-align:left}"
@@ -171,6 +174,7 @@ def page(result: Row) -> str:
     for size in dict.fromkeys(run["class"] for run in result["runs"]):
         body.append(f"<h2>Class {escape(size)}: where an iteration's time goes</h2>")
         body.append(_drawing([run for run in result["runs"] if run["class"] == size]))
+        body.append(_scaling(size, [run for run in result["runs"] if run["class"] == size]))
     facts = escape(json.dumps(result["facts"], ensure_ascii=False))
     body.append(f"<p class=dim>{WORDS}</p><p class=dim>{facts}</p>")
     return (
@@ -217,3 +221,69 @@ def _drawing(runs: list[Row]) -> str:
     key = "".join(f'<span style="color:{PARTS[part][1]}">■</span> {PARTS[part][0]} &nbsp; ' for part in used)
     height, width = len(runs) * step + 12, label_width + bar_width + 20
     return f'<p>{key}</p><svg width="{width}" height="{height}" role="img">{"".join(drawn)}</svg>'
+
+
+def _scaling(size: str, runs: list[Row]) -> str:
+    """Strong scaling [U11 figures 10, 12]: the median iteration by the number of ranks, a line for each mode and order.
+
+    Both axes are logarithmic. Dashed where ranks bring processors or GPUs of their own: half the time for twice the ranks.
+    Empty where no line has two points.
+    """
+    lines: dict[str, dict[int, float]] = {}
+    for run in runs:
+        name = ", ".join(part for part in (run["mode"], run["algorithm"]) if part)
+        ranks, took = run["ranks"], run["measured_iteration_seconds"]
+        points = lines.setdefault(name, {})
+        points[ranks] = min(took, points.get(ranks, took))
+    if all(len(points) < 2 for points in lines.values()):
+        return ""
+    at = [(ranks, took) for points in lines.values() for ranks, took in points.items()]
+    ranks_from, ranks_to = log2(min(ranks for ranks, _ in at)), log2(max(ranks for ranks, _ in at))
+    low, high = log2(min(took for _, took in at)) - 0.2, log2(max(took for _, took in at)) + 0.2
+    left, top, width, height = 90, 14, 480, 300
+
+    def place(ranks: float, took: float) -> tuple[float, float]:
+        across = (log2(ranks) - ranks_from) / (ranks_to - ranks_from)
+        return left + width * across, top + height * (high - log2(took)) / (high - low)
+
+    bottom = top + height
+    drawn = [
+        f'<clipPath id="plot-{escape(size)}"><rect x="{left}" y="{top}" width="{width}" height="{height}"/></clipPath>'
+        f'<rect x="{left}" y="{top}" width="{width}" height="{height}" fill="none" stroke="#999"/>'
+        f'<text x="{left + width / 2}" y="{bottom + 34}" text-anchor="middle">ranks</text>'
+    ]
+    for ranks in sorted({ranks for ranks, _ in at}):
+        x, _ = place(ranks, at[0][1])
+        drawn.append(f'<text x="{x:.1f}" y="{bottom + 16}" text-anchor="middle">{ranks}</text>')
+    for tick in (2.0**low, 2.0 ** ((low + high) / 2), 2.0**high):
+        _, y = place(at[0][0], tick)
+        drawn.append(f'<text x="{left - 6}" y="{y + 4:.1f}" text-anchor="end">{seconds(tick)}</text>')
+    for number, (name, points) in enumerate(lines.items()):
+        colour, row = LINES[number % len(LINES)], top + 14 + 18 * number
+        first, last = min(points), max(points)
+        ideal = [place(first, points[first]), place(last, points[first] * first / last)]
+        if name.startswith(("cpu", "single")):
+            clip = f"url(#plot-{escape(size)})"
+            drawn.append(_line(ideal, colour, f' stroke-dasharray="3 4" clip-path="{clip}"'))
+        drawn.append(
+            _line([place(ranks, points[ranks]) for ranks in sorted(points)], colour, ' stroke-width="2"')
+        )
+        for ranks, took in points.items():
+            x, y = place(ranks, took)
+            drawn.append(
+                f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{colour}"><title>{escape(name)}, '
+                f"{_several(ranks, 'rank')}: {seconds(took)}, measured</title></circle>"
+            )
+        drawn.append(
+            f'<text x="{left + width + 14}" y="{row}"><tspan fill="{colour}">●</tspan> {escape(name)}</text>'
+        )
+    return (
+        f"<h2>Class {escape(size)}: scaling</h2><p>Median iteration, measured. "
+        f"Dashed: half the time for twice the ranks.</p>"
+        f'<svg width="{left + width + 200}" height="{bottom + 44}" role="img">{"".join(drawn)}</svg>'
+    )
+
+
+def _line(points: list[tuple[float, float]], colour: str, style: str) -> str:
+    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+    return f'<polyline points="{path}" fill="none" stroke="{colour}"{style}/>'
