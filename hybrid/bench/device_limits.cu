@@ -232,7 +232,7 @@ std::vector<Json> fft_kernels(const funnel::KernelTable& table, cudaStream_t str
         rows.push_back(timing(name, device_seconds(stream, 9, work), bytes));
     };
     const auto from_table = [&](std::uint32_t kernel, const auto& arguments) {
-        return [&table, kernel, arguments, stream] { table.at(kernel)(stream, &arguments); };
+        return [&table, kernel, arguments, stream] { table.at(kernel).alone(stream, &arguments); };
     };
     int square[2] = {n, n}, line[1] = {n};
     cufftHandle plan;
@@ -285,7 +285,7 @@ std::vector<Json> mg_kernels(const funnel::KernelTable& table, cudaStream_t stre
         rows.push_back(timing(name, seconds / train, 8 * points * words));
     };
     const auto add = [&](const std::string& name, double words, std::uint32_t kernel, const auto& arguments) {
-        time(name, words, [&] { table.at(kernel)(stream, &arguments); });
+        time(name, words, [&] { table.at(kernel).alone(stream, &arguments); });
     };
     // A small grid lies in the GPU's cache, so its kernels are held against a copy as small: of as many bytes
     // as mg_correct_and_smooth_replace moves.

@@ -18,6 +18,15 @@ using EventId = int;
 /// stream's number on the stand-in).
 using KernelFunction = void (*)(void* stream, const void* arguments);
 
+/// The same for several ranks in one launch: `arguments[i]` are those of the i-th rank.
+using MergedKernelFunction = void (*)(void* stream, const void* const* arguments, int ranks);
+
+/// A kernel that the owner can run; `merged` is null where it cannot run for several ranks at once.
+struct Kernel {
+    KernelFunction alone = nullptr;
+    MergedKernelFunction merged = nullptr;
+};
+
 /// One copy with its host address resolved.
 struct ResolvedCopy {
     void* host;
@@ -54,7 +63,12 @@ class Device {
     virtual StreamId make_stream() = 0;
     virtual void copy_in(StreamId stream, const ResolvedCopy& copy) = 0;
     virtual void copy_out(StreamId stream, const ResolvedCopy& copy) = 0;
-    virtual void launch(StreamId stream, KernelFunction kernel, const void* arguments, std::size_t bytes) = 0;
+    virtual void launch(StreamId stream, const Kernel& kernel, const void* arguments, std::size_t bytes) = 0;
+    /// Whether `launch_merged` runs this kernel.
+    virtual bool merges(const Kernel& kernel) const = 0;
+    /// One launch for several ranks; each has `bytes` of arguments.
+    virtual void launch_merged(StreamId stream, const Kernel& kernel, const std::vector<const void*>& arguments,
+                               std::size_t bytes) = 0;
 
     virtual EventId make_event(bool timed) = 0;
     virtual void record(EventId event, StreamId stream) = 0;

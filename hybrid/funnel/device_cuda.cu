@@ -115,8 +115,14 @@ class CudaDevice final : public Device {
                   "copy from the device");
     }
 
-    void launch(StreamId stream, KernelFunction kernel, const void* arguments, std::size_t) override {
-        kernel(streams_[stream], arguments);
+    void launch(StreamId stream, const Kernel& kernel, const void* arguments, std::size_t) override {
+        kernel.alone(streams_[stream], arguments);
+        check(cudaGetLastError(), "kernel launch");
+    }
+    bool merges(const Kernel& kernel) const override { return kernel.merged != nullptr; }
+    void launch_merged(StreamId stream, const Kernel& kernel, const std::vector<const void*>& arguments,
+                       std::size_t) override {
+        kernel.merged(streams_[stream], arguments.data(), static_cast<int>(arguments.size()));
         check(cudaGetLastError(), "kernel launch");
     }
 

@@ -133,12 +133,18 @@ class StandinDevice final : public Device {
         });
     }
 
-    void launch(StreamId stream, KernelFunction kernel, const void* arguments, std::size_t bytes) override {
+    void launch(StreamId stream, const Kernel& kernel, const void* arguments, std::size_t bytes) override {
         std::array<std::byte, KernelCall::most_bytes> copy;
         std::memcpy(copy.data(), arguments, bytes);
-        enqueue(stream, [kernel, copy, stream] {
-            kernel(reinterpret_cast<void*>(static_cast<std::intptr_t>(stream)), copy.data());
+        enqueue(stream, [function = kernel.alone, copy, stream] {
+            function(reinterpret_cast<void*>(static_cast<std::intptr_t>(stream)), copy.data());
         });
+    }
+    /// One host thread runs the ranks' kernels one after the other, so any kernel will do.
+    bool merges(const Kernel&) const override { return true; }
+    void launch_merged(StreamId stream, const Kernel& kernel, const std::vector<const void*>& arguments,
+                       std::size_t bytes) override {
+        for (const void* of_rank : arguments) launch(stream, kernel, of_rank, bytes);
     }
 
     EventId make_event(bool) override {

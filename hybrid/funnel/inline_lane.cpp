@@ -24,7 +24,7 @@ Ticket InlineLane::submit(const Task& task) {
     for (int i = 0; i < task.copies_in; ++i) copy_rows(task.copy[i], true);
     const auto copied_in = Clock::now();
     for (int i = 0; i < task.kernels; ++i)
-        kernels_.at(task.kernel[i].kernel)(nullptr, task.kernel[i].arguments.data());
+        kernels_.at(task.kernel[i].kernel).alone(nullptr, task.kernel[i].arguments.data());
     const auto computed = Clock::now();
     for (int i = task.copies_in; i < task.copies_in + task.copies_out; ++i) copy_rows(task.copy[i], false);
     LabelTime& time = time_[task.label % Task::labels];

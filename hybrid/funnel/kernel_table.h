@@ -11,18 +11,23 @@ namespace funnel {
 /// functions.
 class KernelTable {
   public:
-    void add(std::uint32_t number, KernelFunction function) {
-        if (number >= functions_.size()) functions_.resize(number + 1, nullptr);
-        functions_[number] = function;
+    /// `merged`, if given, launches the kernel once for all ranks whose next task it is: many short kernels then
+    /// cost the owner one launch instead of one a rank.
+    void add(std::uint32_t number, KernelFunction alone, MergedKernelFunction merged = nullptr) {
+        if (number >= kernels_.size()) kernels_.resize(number + 1);
+        kernels_[number] = {alone, merged};
     }
-    KernelFunction at(std::uint32_t number) const {
-        if (number >= functions_.size() || functions_[number] == nullptr)
+    bool has(std::uint32_t number) const {
+        return number < kernels_.size() && kernels_[number].alone != nullptr;
+    }
+    const Kernel& at(std::uint32_t number) const {
+        if (!has(number))
             throw Error(Fault::unknown_kernel, "the owner has no kernel number " + std::to_string(number));
-        return functions_[number];
+        return kernels_[number];
     }
 
   private:
-    std::vector<KernelFunction> functions_;
+    std::vector<Kernel> kernels_;
 };
 
 }  // namespace funnel

@@ -39,12 +39,15 @@ Owner::~Owner() {
 void Owner::serve() {
     device_->attach();
     auto last_work = std::chrono::steady_clock::now();
+    unsigned busy_rounds = 0;
     while (!stop_.load(std::memory_order_relaxed)) {
         bool worked = false;
         try {
             worked = take_tasks();
+            worked = issue_merged() || worked;
             worked = issue_tasks() || worked;
-            worked = report_outcomes() || worked;
+            // Asking for each line's event costs as much as a launch, so work comes first.
+            if (!worked || ++busy_rounds % 8 == 0) worked = report_outcomes() || worked;
         } catch (const Error& problem) {
             fail_everything(problem.what());
             worked = true;
@@ -85,24 +88,86 @@ bool Owner::may_issue(const Task& task) const {
 }
 
 bool Owner::issue_tasks() {
-    bool any = false;
-    // One task of each line in turn, so that no rank's flood holds up the others.
+    // One task of each line in turn, so that no rank's flood holds up the others. What these tasks let others issue
+    // waits for the next round, where it may be merged.
+    ready_.clear();
     for (auto& [key, line] : lines_) {
         if (line.waiting.empty() || line.in_flight.size() >= most_in_flight) continue;
         const Task& task = line.waiting.front();
         if (!may_issue(task)) continue;
-        any = true;
+        // Ranks that went together do so again: while the GPU is busy, there is time to wait for the last of them.
+        if (line.merging && may_merge(task) && !line.in_flight.empty()) continue;
+        ready_.push_back(&line);
+    }
+    for (Line* line : ready_) {
+        const Task& task = line->waiting.front();
+        // A kernel of one rank between merged ones stays on their stream, so that none of them waits for an event.
+        line->merging = line->merging && line->last.stream == merged_stream_ && kernels_alone(task);
         try {
-            issue(line, task);
+            issue(*line, task);
         } catch (const Error& problem) {
             if (problem.fault() == Fault::device_failed) throw;
             // The ranks that wait for this one's epoch must not hang for its mistake.
-            publish(line, task);
+            publish(task, line->last);
             report(task.member, task.ticket, problem.fault(), problem.what());
         }
-        line.waiting.pop_front();
+        line->waiting.pop_front();
     }
-    return any;
+    return !ready_.empty();
+}
+
+bool Owner::may_merge(const Task& task) const {
+    if (epochs_.size() < 2 || task.kernels != 1 || !kernels_alone(task)) return false;
+    const std::uint32_t number = task.kernel[0].kernel;
+    return kernels_.has(number) && device_->merges(kernels_.at(number)) && !fault_of_waits(task);
+}
+
+bool Owner::issue_merged() {
+    std::vector<Line*>& together = ready_;
+    together.clear();
+    for (auto& [key, line] : lines_) {
+        if (line.waiting.empty() || line.in_flight.size() >= most_in_flight) continue;
+        const Task& task = line.waiting.front();
+        if (!may_issue(task) || !may_merge(task)) continue;
+        const Task* first = together.empty() ? nullptr : &together.back()->waiting.front();
+        if (first && (first->member == task.member || first->kernel[0].kernel != task.kernel[0].kernel)) return false;
+        together.push_back(&line);
+    }
+    if (together.empty() || together.size() < epochs_.size()) return false;
+
+    if (merged_stream_ < 0) merged_stream_ = device_->make_stream();
+    while (merged_events_.size() < Epochs::kept) merged_events_.push_back(device_->make_event(false));
+    const End end{merged_events_[merged_launches_++ % Epochs::kept], merged_stream_};
+    std::vector<const void*> arguments;
+    for (Line* line : together) {
+        const Task& task = line->waiting.front();
+        wait_for(merged_stream_, line->last);
+        wait_for_epochs(merged_stream_, task);
+        arguments.push_back(task.kernel[0].arguments.data());
+    }
+    const KernelCall& call = together.front()->waiting.front().kernel[0];
+    device_->launch_merged(merged_stream_, kernels_.at(call.kernel), arguments, call.bytes);
+    device_->record(end.event, merged_stream_);
+    for (Line* line : together) {
+        const Task& task = line->waiting.front();
+        publish(task, end);
+        line->in_flight.push_back({task.member, task.ticket, 0, true, end.event, {-1, -1, -1, -1}});
+        line->last = end;
+        line->merging = true;
+        line->waiting.pop_front();
+    }
+    return true;
+}
+
+void Owner::wait_for(StreamId stream, End end) {
+    if (end.event >= 0 && end.stream != stream) device_->wait(stream, end.event);
+}
+
+void Owner::wait_for_epochs(StreamId stream, const Task& task) {
+    for (int i = 0; i < task.waits; ++i) {
+        const Wait& wait = task.wait[i];
+        if (wait.epoch > 0) wait_for(stream, epochs_[wait.member].ends[wait.epoch % Epochs::kept]);
+    }
 }
 
 void Owner::check_device_range(const Copy& copy) const {
@@ -127,57 +192,61 @@ ResolvedCopy Owner::resolve(const Copy& copy) const {
             copy.rows};
 }
 
-void Owner::issue(Line& line, const Task& task) {
-    if (line.stream < 0) line.stream = device_->make_stream();
-    // Everything that may be refused is looked at before the first operation is issued.
-    std::array<ResolvedCopy, Task::most_copies> copies;
-    std::array<KernelFunction, Task::most_kernels> functions;
-    for (int i = 0; i < task.copies_in + task.copies_out; ++i) copies[i] = resolve(task.copy[i]);
-    for (int i = 0; i < task.kernels; ++i) functions[i] = kernels_.at(task.kernel[i].kernel);
+const char* Owner::fault_of_waits(const Task& task) const {
     for (int i = 0; i < task.waits; ++i) {
         const Wait& wait = task.wait[i];
-        if (!has_member(wait.member))
-            throw Error(Fault::wrong_use, "a task waits for a rank that is not in its group");
+        if (!has_member(wait.member)) return "a task waits for a rank that is not in its group";
         if (epochs_[wait.member].issued - wait.epoch >= Epochs::kept)
-            throw Error(Fault::wrong_use, "a task waits for an epoch that its owner no longer keeps");
+            return "a task waits for an epoch that its owner no longer keeps";
     }
+    return nullptr;
+}
+
+void Owner::issue(Line& line, const Task& task) {
+    if (line.stream < 0) line.stream = device_->make_stream();
+    const StreamId stream = line.merging ? merged_stream_ : line.stream;
+    // Everything that may be refused is looked at before the first operation is issued.
+    std::array<ResolvedCopy, Task::most_copies> copies;
+    std::array<Kernel, Task::most_kernels> kernels;
+    for (int i = 0; i < task.copies_in + task.copies_out; ++i) copies[i] = resolve(task.copy[i]);
+    for (int i = 0; i < task.kernels; ++i) kernels[i] = kernels_.at(task.kernel[i].kernel);
+    if (const char* fault = fault_of_waits(task)) throw Error(Fault::wrong_use, fault);
 
     Issued issued{task.member, task.ticket, task.timed, false, -1, {-1, -1, -1, -1}};
     const auto mark = [&](int index) {
         if (!task.timed) return;
         issued.marks[index] = take_event(true);
-        device_->record(issued.marks[index], line.stream);
+        device_->record(issued.marks[index], stream);
     };
-    for (int i = 0; i < task.waits; ++i) {
-        const Wait& wait = task.wait[i];
-        if (wait.epoch > 0) device_->wait(line.stream, epoch_event(wait.member, wait.epoch));
-    }
+    wait_for(stream, line.last);
+    wait_for_epochs(stream, task);
     mark(0);
-    for (int i = 0; i < task.copies_in; ++i) device_->copy_in(line.stream, copies[i]);
+    for (int i = 0; i < task.copies_in; ++i) device_->copy_in(stream, copies[i]);
     mark(1);
     for (int i = 0; i < task.kernels; ++i)
-        device_->launch(line.stream, functions[i], task.kernel[i].arguments.data(), KernelCall::most_bytes);
+        device_->launch(stream, kernels[i], task.kernel[i].arguments.data(), KernelCall::most_bytes);
     mark(2);
     for (int i = task.copies_in; i < task.copies_in + task.copies_out; ++i)
-        device_->copy_out(line.stream, copies[i]);
+        device_->copy_out(stream, copies[i]);
     mark(3);
-    publish(line, task);
     if (task.publish > 0) {
-        issued.end = epoch_event(task.member, task.publish);
+        Epochs& epochs = epochs_[task.member];
+        while (epochs.events.size() < Epochs::kept) epochs.events.push_back(device_->make_event(false));
+        issued.end = epochs.events[task.publish % Epochs::kept];
         issued.end_is_kept = true;
     } else if (!task.timed) {
         issued.end = take_event(false);
-        device_->record(issued.end, line.stream);
     }
+    if (issued.end >= 0) device_->record(issued.end, stream);
+    line.last = {issued.end >= 0 ? issued.end : issued.marks[3], stream};
+    publish(task, line.last);
     line.in_flight.push_back(issued);
 }
 
-void Owner::publish(const Line& line, const Task& task) {
+void Owner::publish(const Task& task, End end) {
     if (task.publish == 0) return;
-    Epochs& epochs = epochs_[task.member];
-    while (epochs.events.size() < Epochs::kept) epochs.events.push_back(device_->make_event(false));
-    device_->record(epoch_event(task.member, task.publish), line.stream);
-    epochs.issued = task.publish;
+    epochs_[task.member].ends[task.publish % Epochs::kept] = end;
+    epochs_[task.member].issued = task.publish;
 }
 
 bool Owner::report_outcomes() {
@@ -200,6 +269,7 @@ bool Owner::report_outcomes() {
             }
             line.in_flight.pop_front();
         }
+        if (line.in_flight.empty()) line.last = {};
     }
     return any;
 }
@@ -268,6 +338,7 @@ void Owner::fail_everything(const std::string& text) {
             report(issued.member, issued.ticket, Fault::device_failed, text);
         for (const Task& task : line.waiting) report(task.member, task.ticket, Fault::device_failed, text);
         line.in_flight.clear();
+        line.last = {};
         line.waiting.clear();
     }
 }

@@ -30,6 +30,7 @@ struct Grid {
     }
     /// Doubles to allocate.
     std::int64_t doubles() const { return at(0, 0, nz + 2) + align; }
+    bool operator==(const Grid&) const = default;
     NAS_HOST_DEVICE std::int64_t points() const { return static_cast<std::int64_t>(nx) * ny * nz; }
 };
 

@@ -83,13 +83,17 @@ __device__ PlaneSums<march_rows> sum_correction(const CoarsePlane& correction, d
 
 /// r += the stencil of the interpolated correction, which is never stored: its points are made of the coarse
 /// ones as they are needed. Every block starts on an odd plane and takes an even number of them.
+template <int most>
 __global__ void __launch_bounds__(lanes* warps, blocks_together)
-    correct_residual(const __grid_constant__ CorrectResidualArguments a, int planes_per_block) {
+    correct_residual(const __grid_constant__ Merged<CorrectResidualArguments, most> all, int planes_per_block,
+                     int layers) {
+    const BlockPlace place = block_place<most>(layers);
+    const CorrectResidualArguments& a = all.of[place.rank];
     const Grid g = a.fine;
     const int x = static_cast<int>(blockIdx.x) * lanes + static_cast<int>(threadIdx.x) + 1;
     const int y0 = (static_cast<int>(blockIdx.y) * warps + static_cast<int>(threadIdx.y)) * march_rows + 1;
     if (x > g.nx || y0 > g.ny) return;
-    const int z0 = static_cast<int>(blockIdx.z) * planes_per_block + 1;
+    const int z0 = place.layer * planes_per_block + 1;
     const int z1 = min(z0 + planes_per_block - 1, g.nz);
     const std::int64_t plane = g.plane();
     double* residual = doubles(a.residual) + g.at(x, y0, z0);
@@ -139,8 +143,12 @@ __global__ void __launch_bounds__(lanes* warps, blocks_together)
 /// u += (`replace`: =) the interpolated correction + the stencil of r, which is staged in shared memory:
 /// without the old u to read, loads into registers alone kept too few bytes under way (720 µs, not 630, for
 /// 512³ points on an H200).
+template <int most>
 __global__ void __launch_bounds__(lanes* warps, blocks_together)
-    correct_and_smooth(const __grid_constant__ CorrectAndSmoothArguments a, int planes_per_block) {
+    correct_and_smooth(const __grid_constant__ Merged<CorrectAndSmoothArguments, most> all, int planes_per_block,
+                       int layers) {
+    const BlockPlace place = block_place<most>(layers);
+    const CorrectAndSmoothArguments& a = all.of[place.rank];
     __shared__ __align__(16) StagedPlanes::Memory staged[warps];
     const Grid g = a.fine;
     const int x0 = static_cast<int>(blockIdx.x) * lanes + 1, lane_x = x0 + static_cast<int>(threadIdx.x);
@@ -148,7 +156,7 @@ __global__ void __launch_bounds__(lanes* warps, blocks_together)
     if (y0 > g.ny) return;
     // Lanes beyond the grid help with copies, too.
     const int x = min(lane_x, g.nx);
-    const int z0 = static_cast<int>(blockIdx.z) * planes_per_block + 1;
+    const int z0 = place.layer * planes_per_block + 1;
     const int z1 = min(z0 + planes_per_block - 1, g.nz);
     const std::int64_t plane = g.plane();
     double* out = doubles(a.to) + g.at(x, y0, z0);
@@ -211,19 +219,29 @@ __global__ void __launch_bounds__(lanes* warps, blocks_together)
     }
 }
 
+void launch_correct_residual(void* stream, const void* const* arguments, int ranks) {
+    launch_merged<CorrectResidualArguments>(
+        arguments, ranks, &CorrectResidualArguments::fine, [&](const auto& all, int count) {
+            const March march = March::of(all.of[0].fine, count);
+            correct_residual<<<march.blocks, dim3(lanes, warps), 0, as_stream(stream)>>>(all, march.planes,
+                                                                                         march.layers);
+        });
+}
+
+void launch_correct_and_smooth(void* stream, const void* const* arguments, int ranks) {
+    launch_merged<CorrectAndSmoothArguments>(
+        arguments, ranks, &CorrectAndSmoothArguments::fine, [&](const auto& all, int count) {
+            const March march = March::of(all.of[0].fine, count);
+            correct_and_smooth<<<march.blocks, dim3(lanes, warps), 0, as_stream(stream)>>>(all, march.planes,
+                                                                                           march.layers);
+        });
+}
+
 }  // namespace
 
 void add_mg_correction_cuda_kernels(funnel::KernelTable& table) {
-    table.add(mg_correct_residual, [](void* stream, const void* arguments) {
-        const auto& a = *static_cast<const CorrectResidualArguments*>(arguments);
-        const March march = March::of(a.fine);
-        correct_residual<<<march.blocks, dim3(lanes, warps), 0, as_stream(stream)>>>(a, march.planes);
-    });
-    table.add(mg_correct_and_smooth, [](void* stream, const void* arguments) {
-        const auto& a = *static_cast<const CorrectAndSmoothArguments*>(arguments);
-        const March march = March::of(a.fine);
-        correct_and_smooth<<<march.blocks, dim3(lanes, warps), 0, as_stream(stream)>>>(a, march.planes);
-    });
+    add_merging<launch_correct_residual>(table, mg_correct_residual);
+    add_merging<launch_correct_and_smooth>(table, mg_correct_and_smooth);
 }
 
 }  // namespace nas

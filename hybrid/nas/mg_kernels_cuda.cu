@@ -11,14 +11,17 @@ namespace {
 /// through shared memory, and lives in registers as the two sums that three planes of output need [U11
 /// §5.2.1]. (Tried on an H200 and slower: shuffles for x, streaming loads, two, six or eight rows, loads into
 /// registers alone, and writing the ghost cells in x along with the row, which cost 20 %.)
+template <int most>
 __global__ void __launch_bounds__(lanes* warps, blocks_together)
-    stencil(const __grid_constant__ StencilArguments a, int planes_per_block) {
+    stencil(const __grid_constant__ Merged<StencilArguments, most> all, int planes_per_block, int layers) {
+    const BlockPlace place = block_place<most>(layers);
+    const StencilArguments& a = all.of[place.rank];
     __shared__ __align__(16) StagedPlanes::Memory staged[warps];
     const Grid g = a.grid;
     const int x0 = static_cast<int>(blockIdx.x) * lanes + 1, lane_x = x0 + static_cast<int>(threadIdx.x);
     const int y0 = (static_cast<int>(blockIdx.y) * warps + static_cast<int>(threadIdx.y)) * march_rows + 1;
     if (y0 > g.ny) return;
-    const int z0 = static_cast<int>(blockIdx.z) * planes_per_block + 1;
+    const int z0 = place.layer * planes_per_block + 1;
     const int z1 = min(z0 + planes_per_block - 1, g.nz);
     // Lanes beyond the grid help with copies, too.
     const std::int64_t plane = g.plane(), start = g.at(min(lane_x, g.nx), y0, z0);
@@ -52,11 +55,14 @@ constexpr int restrict_planes = 8;
 
 /// rprj3. A thread marches up z: the weights are a product of one an axis, so each plane of the input is
 /// summed once for the two planes of output beside it.
-__global__ void restrict_residual(const __grid_constant__ RestrictArguments a) {
+template <int most>
+__global__ void restrict_residual(const __grid_constant__ Merged<RestrictArguments, most> all, int layers) {
+    const BlockPlace place = block_place<most>(layers);
+    const RestrictArguments& a = all.of[place.rank];
     const int x = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x) + 1;
     const int y = static_cast<int>(blockIdx.y * blockDim.y + threadIdx.y) + 1;
     if (x > a.coarse.nx || y > a.coarse.ny) return;
-    const int z0 = static_cast<int>(blockIdx.z) * restrict_planes + 1;
+    const int z0 = place.layer * restrict_planes + 1;
     const int z1 = min(z0 + restrict_planes - 1, a.coarse.nz);
     const int to_right = 1 + neighbours(a.fine, 2 * x).right, stride = a.fine.stride;
     const Planes in(a.from, a.fine, a.fine.at(2 * x - 1, 2 * y, 0), 2 * y, 1);
@@ -221,6 +227,23 @@ __global__ void norm(NormArguments a) {
     }
 }
 
+void launch_stencil(void* stream, const void* const* arguments, int ranks) {
+    launch_merged<StencilArguments>(arguments, ranks, &StencilArguments::grid, [&](const auto& all, int count) {
+        const March march = March::of(all.of[0].grid, count);
+        stencil<<<march.blocks, dim3(lanes, warps), 0, as_stream(stream)>>>(all, march.planes, march.layers);
+    });
+}
+
+void launch_restrict(void* stream, const void* const* arguments, int ranks) {
+    launch_merged<RestrictArguments>(arguments, ranks, &RestrictArguments::coarse, [&](const auto& all, int count) {
+        const Grid& coarse = all.of[0].coarse;
+        const unsigned layers = blocks_for(coarse.nz, restrict_planes);
+        const dim3 blocks(blocks_for(coarse.nx, lanes), blocks_for(coarse.ny, warps),
+                          layers * static_cast<unsigned>(count));
+        restrict_residual<<<blocks, dim3(lanes, warps), 0, as_stream(stream)>>>(all, static_cast<int>(layers));
+    });
+}
+
 void launch_dense(void* stream, const DenseArguments& a, bool gather) {
     const int ghosts = a.with_ghosts ? 2 : 0;
     const std::int64_t cells =
@@ -238,17 +261,8 @@ void add_mg_cuda_kernels(funnel::KernelTable& table) {
     table.add(mg_set_points, [](void* stream, const void* arguments) {
         set_points<<<1, lanes, 0, as_stream(stream)>>>(*static_cast<const SetPointsArguments*>(arguments));
     });
-    table.add(mg_stencil, [](void* stream, const void* arguments) {
-        const auto& a = *static_cast<const StencilArguments*>(arguments);
-        const March march = March::of(a.grid);
-        stencil<<<march.blocks, dim3(lanes, warps), 0, as_stream(stream)>>>(a, march.planes);
-    });
-    table.add(mg_restrict, [](void* stream, const void* arguments) {
-        const auto& a = *static_cast<const RestrictArguments*>(arguments);
-        const dim3 blocks(blocks_for(a.coarse.nx, lanes), blocks_for(a.coarse.ny, warps),
-                          blocks_for(a.coarse.nz, restrict_planes));
-        restrict_residual<<<blocks, dim3(lanes, warps), 0, as_stream(stream)>>>(a);
-    });
+    add_merging<launch_stencil>(table, mg_stencil);
+    add_merging<launch_restrict>(table, mg_restrict);
     table.add(mg_interpolate, [](void* stream, const void* arguments) {
         const auto& a = *static_cast<const InterpolateArguments*>(arguments);
         const dim3 blocks(blocks_for(a.fine.nx + 1 + lanes, lanes), blocks_for(a.coarse.ny + 1, warps),

@@ -92,24 +92,70 @@ inline unsigned blocks_for(std::int64_t count, int threads) {
     return static_cast<unsigned>((count + threads - 1) / threads);
 }
 
+/// The arguments of one launch for several ranks, whose blocks follow each other in z.
+template <class Arguments, int most>
+struct Merged {
+    Arguments of[most];
+};
+/// As many as the 4 KiB of a launch's arguments hold.
+constexpr int most_merged = 8;
+
+/// The rank that a block works for, and the layer of blocks in z within its part; `layers` a part.
+struct BlockPlace {
+    int rank, layer;
+};
+template <int most>
+__device__ BlockPlace block_place(int layers) {
+    const int z = static_cast<int>(blockIdx.z);
+    if (most == 1) return {0, z};
+    return {z / layers, z % layers};
+}
+
+/// Calls `launch` with the arguments of ranks whose parts have the same grid, at most `most_merged` together.
+template <class Arguments, class Launch>
+void launch_merged(const void* const* arguments, int ranks, Grid Arguments::*grid, Launch launch) {
+    const auto of = [&](int rank) -> const Arguments& { return *static_cast<const Arguments*>(arguments[rank]); };
+    for (int first = 0, count; first < ranks; first += count) {
+        Merged<Arguments, most_merged> merged;
+        static_assert(sizeof merged <= 4000);
+        for (count = 0; count < most_merged && first + count < ranks; ++count) {
+            const Arguments& next = of(first + count);
+            if (count > 0 && !(next.*grid == merged.of[0].*grid)) break;
+            merged.of[count] = next;
+        }
+        if (count == 1)
+            launch(Merged<Arguments, 1>{{merged.of[0]}}, 1);
+        else
+            launch(merged, count);
+    }
+}
+
 /// The launch of kernels whose threads march up z with `march_rows` rows each.
 struct March {
     dim3 blocks;
     int planes;  ///< of a block
+    int layers;  ///< of blocks in z, of a rank
 
     /// As many planes a block as leave a GPU enough blocks: longer marches read fewer planes twice. Enough
     /// are those that an H100 or H200 runs at once, less a few: a second wave costs more than planes read
     /// twice.
-    static March of(const Grid& g) {
+    static March of(const Grid& g, int ranks) {
         constexpr unsigned enough_blocks = 512;
-        March march{{blocks_for(g.nx, lanes), blocks_for(g.ny, warps * march_rows), 1}, 32};
-        const unsigned a_plane = march.blocks.x * march.blocks.y;
+        March march{{blocks_for(g.nx, lanes), blocks_for(g.ny, warps * march_rows), 1}, 32, 1};
+        const unsigned a_plane = march.blocks.x * march.blocks.y * static_cast<unsigned>(ranks);
         while (march.planes > 4 && a_plane * blocks_for(g.nz, march.planes) < enough_blocks)
             march.planes /= 2;
-        march.blocks.z = blocks_for(g.nz, march.planes);
+        march.layers = static_cast<int>(blocks_for(g.nz, march.planes));
+        march.blocks.z = static_cast<unsigned>(march.layers * ranks);
         return march;
     }
 };
+
+/// A kernel whose merged launch serves one rank, too.
+template <funnel::MergedKernelFunction merged>
+void add_merging(funnel::KernelTable& table, std::uint32_t number) {
+    table.add(number, [](void* stream, const void* arguments) { merged(stream, &arguments, 1); }, merged);
+}
 
 inline cudaStream_t as_stream(void* stream) {
     return static_cast<cudaStream_t>(stream);

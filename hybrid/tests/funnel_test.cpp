@@ -11,10 +11,15 @@ namespace {
 
 using funnel::Fault;
 constexpr std::uint64_t bytes = 1024;
-constexpr std::uint32_t failing_kernel = 100, adding_kernel = 101;
+constexpr std::uint32_t failing_kernel = 100, adding_kernel = 101, noting_kernel = 102;
 
 struct AddArguments {
     std::uint64_t from, to, count;
+};
+
+/// Notes at `to[at]` the stream on which it runs.
+struct NoteArguments {
+    std::uint64_t to, at;
 };
 
 void add_test_kernels(funnel::KernelTable& table) {
@@ -24,6 +29,10 @@ void add_test_kernels(funnel::KernelTable& table) {
         const auto& a = *static_cast<const AddArguments*>(arguments);
         for (std::uint64_t i = 0; i < a.count; ++i)
             reinterpret_cast<double*>(a.to)[i] += reinterpret_cast<const double*>(a.from)[i];
+    });
+    table.add(noting_kernel, [](void* stream, const void* arguments) {
+        const auto& a = *static_cast<const NoteArguments*>(arguments);
+        reinterpret_cast<double*>(a.to)[a.at] = static_cast<double>(reinterpret_cast<std::intptr_t>(stream));
     });
 }
 
@@ -107,6 +116,41 @@ void depends_on_another_rank(funnel::Team& team) {
     lane.release(cell);
 }
 
+/// Equal kernels of all members run as one launch, on one stream, and a copy of one member comes after its own. The gate
+/// opens last, so every member's tasks are in its line by then.
+void equal_kernels_are_merged(funnel::Team& team) {
+    if (team.sharing() != funnel::Sharing::funneled) return;
+    constexpr std::uint64_t rounds = 20, gate = 1000;
+    funnel::Lane& lane = team.lane();
+    const auto notes = lane.allocate(bytes);
+    funnel::Ticket last = 0;
+    for (std::uint64_t round = 0; round < rounds; ++round) {
+        funnel::Task task;
+        task.add_kernel(noting_kernel, NoteArguments{notes, round});
+        if (round == 0) task.add_wait(0, gate);
+        lane.submit(task);
+    }
+    funnel::Task copy;
+    copy.add_copy_out(whole(team, 0, notes));
+    last = lane.submit(copy);
+    MPI_Barrier(team.node().world());
+    if (lane.member() == 0) {
+        funnel::Task open;
+        open.stream = 1;
+        open.publish = gate;
+        lane.submit(open);
+    }
+    lane.wait(last);
+    const auto* streams = reinterpret_cast<const double*>(team.staging().local());
+    std::vector<double> first_streams(team.node().world_size());
+    MPI_Allgather(streams, 1, MPI_DOUBLE, first_streams.data(), 1, MPI_DOUBLE, team.node().world());
+    for (std::uint64_t round = 1; round < rounds; ++round) CHECK(streams[round] == streams[0]);
+    for (int rank = 0; rank < team.node().world_size(); ++rank)
+        if (team.member_of(rank) >= 0) CHECK(first_streams[rank] == streams[0]);
+    MPI_Barrier(team.node().world());
+    lane.release(notes);
+}
+
 void faults_come_back(funnel::Team& team) {
     funnel::Lane& lane = team.lane();
     const auto memory = lane.allocate(bytes);
@@ -165,6 +209,7 @@ int main(int argc, char** argv) {
         funnel::Team team(MPI_COMM_WORLD, options);
         floods(team);
         depends_on_another_rank(team);
+        equal_kernels_are_merged(team);
         faults_come_back(team);
         a_broken_device_tells_everybody(team);
     }

@@ -44,12 +44,12 @@ int main() {
     const auto copy = [&](std::uint64_t* at) { return funnel::ResolvedCopy{at, 8, cell, 8, 8, 1}; };
 
     // Stream b waits for stream a, which is held at the gate: nothing has run when the calls are back.
-    device->launch(a, wait_for_gate, &cell, sizeof cell);
+    device->launch(a, funnel::Kernel{wait_for_gate}, &cell, sizeof cell);
     device->copy_in(a, copy(&host[0]));
-    device->launch(a, increment, &cell, sizeof cell);
+    device->launch(a, funnel::Kernel{increment}, &cell, sizeof cell);
     device->record(ready, a);
     device->wait(b, ready);
-    device->launch(b, times_ten, &cell, sizeof cell);
+    device->launch(b, funnel::Kernel{times_ten}, &cell, sizeof cell);
     device->copy_out(b, copy(&host[1]));
     device->record(end, b);
     CHECK(!device->done(end));
@@ -66,7 +66,7 @@ int main() {
     device->release(cell);
     device->release(device->allocate(1 << 20));
 
-    device->launch(a, break_down, &cell, sizeof cell);
+    device->launch(a, funnel::Kernel{break_down}, &cell, sizeof cell);
     device->record(end, a);
     CHECK_FAULT(Fault::device_failed, finish(*device, end));
     CHECK_FAULT(Fault::device_failed, device->done(ready));
