@@ -67,8 +67,8 @@ class Device {
     /// Whether `launch_merged` runs this kernel.
     virtual bool merges(const Kernel& kernel) const = 0;
     /// One launch for several ranks; each has `bytes` of arguments.
-    virtual void launch_merged(StreamId stream, const Kernel& kernel, const std::vector<const void*>& arguments,
-                               std::size_t bytes) = 0;
+    virtual void launch_merged(StreamId stream, const Kernel& kernel,
+                               const std::vector<const void*>& arguments, std::size_t bytes) = 0;
 
     virtual EventId make_event(bool timed) = 0;
     virtual void record(EventId event, StreamId stream) = 0;

@@ -11,8 +11,8 @@ namespace funnel {
 /// functions.
 class KernelTable {
   public:
-    /// `merged`, if given, launches the kernel once for all ranks whose next task it is: many short kernels then
-    /// cost the owner one launch instead of one a rank.
+    /// `merged`, if given, launches the kernel once for all ranks whose next task it is: many short kernels
+    /// then cost the owner one launch instead of one a rank.
     void add(std::uint32_t number, KernelFunction alone, MergedKernelFunction merged = nullptr) {
         if (number >= kernels_.size()) kernels_.resize(number + 1);
         kernels_[number] = {alone, merged};

@@ -88,20 +88,22 @@ bool Owner::may_issue(const Task& task) const {
 }
 
 bool Owner::issue_tasks() {
-    // One task of each line in turn, so that no rank's flood holds up the others. What these tasks let others issue
-    // waits for the next round, where it may be merged.
+    // One task of each line in turn, so that no rank's flood holds up the others. What these tasks let others
+    // issue waits for the next round, where it may be merged.
     ready_.clear();
     for (auto& [key, line] : lines_) {
         if (line.waiting.empty() || line.in_flight.size() >= most_in_flight) continue;
         const Task& task = line.waiting.front();
         if (!may_issue(task)) continue;
-        // Ranks that went together do so again: while the GPU is busy, there is time to wait for the last of them.
+        // Ranks that went together do so again: while the GPU is busy, there is time to wait for the last of
+        // them.
         if (line.merging && may_merge(task) && !line.in_flight.empty()) continue;
         ready_.push_back(&line);
     }
     for (Line* line : ready_) {
         const Task& task = line->waiting.front();
-        // A kernel of one rank between merged ones stays on their stream, so that none of them waits for an event.
+        // A kernel of one rank between merged ones stays on their stream, so that none of them waits for an
+        // event.
         line->merging = line->merging && line->last.stream == merged_stream_ && kernels_alone(task);
         try {
             issue(*line, task);
@@ -130,7 +132,8 @@ bool Owner::issue_merged() {
         const Task& task = line.waiting.front();
         if (!may_issue(task) || !may_merge(task)) continue;
         const Task* first = together.empty() ? nullptr : &together.back()->waiting.front();
-        if (first && (first->member == task.member || first->kernel[0].kernel != task.kernel[0].kernel)) return false;
+        if (first && (first->member == task.member || first->kernel[0].kernel != task.kernel[0].kernel))
+            return false;
         together.push_back(&line);
     }
     if (together.empty() || together.size() < epochs_.size()) return false;

@@ -23,9 +23,9 @@ namespace funnel {
 /// are served, and it never waits for the GPU: a task whose dependency has not been issued yet stays in its
 /// rank's line, and completion is asked for, not waited for.
 ///
-/// Where the next tasks of all ranks are the same kernel, it runs for all of them in one launch, on a stream for such
-/// launches. A launch costs the owner about 12 µs with its waits and events, and four ranks on one H200 take four times
-/// as many.
+/// Where the next tasks of all ranks are the same kernel, it runs for all of them in one launch, on a stream
+/// for such launches. A launch costs the owner about 12 µs with its waits and events, and four ranks on one
+/// H200 take four times as many.
 class Owner {
   public:
     Owner(std::unique_ptr<Device> device, KernelTable kernels, const Staging& staging, GroupArea& area,
@@ -53,7 +53,7 @@ class Owner {
     /// The tasks of one rank for one stream: those not yet issued and those under way.
     struct Line {
         StreamId stream = -1;
-        End last;  ///< of what was issued last; none when nothing is under way
+        End last;              ///< of what was issued last; none when nothing is under way
         bool merging = false;  ///< its last task ran on the stream of merged launches
         std::deque<Task> waiting;
         std::deque<Issued> in_flight;
@@ -73,7 +73,9 @@ class Owner {
     bool issue_tasks();
     bool report_outcomes();
     bool may_issue(const Task& task) const;
-    static bool kernels_alone(const Task& task) { return task.copies_in + task.copies_out == 0 && !task.timed; }
+    static bool kernels_alone(const Task& task) {
+        return task.copies_in + task.copies_out == 0 && !task.timed;
+    }
     bool may_merge(const Task& task) const;
     bool issue_merged();
     const char* fault_of_waits(const Task& task) const;  ///< null if it may wait for what it names

@@ -145,8 +145,8 @@ __global__ void __launch_bounds__(lanes* warps, blocks_together)
 /// 512³ points on an H200).
 template <int most>
 __global__ void __launch_bounds__(lanes* warps, blocks_together)
-    correct_and_smooth(const __grid_constant__ Merged<CorrectAndSmoothArguments, most> all, int planes_per_block,
-                       int layers) {
+    correct_and_smooth(const __grid_constant__ Merged<CorrectAndSmoothArguments, most> all,
+                       int planes_per_block, int layers) {
     const BlockPlace place = block_place<most>(layers);
     const CorrectAndSmoothArguments& a = all.of[place.rank];
     __shared__ __align__(16) StagedPlanes::Memory staged[warps];

@@ -228,20 +228,24 @@ __global__ void norm(NormArguments a) {
 }
 
 void launch_stencil(void* stream, const void* const* arguments, int ranks) {
-    launch_merged<StencilArguments>(arguments, ranks, &StencilArguments::grid, [&](const auto& all, int count) {
-        const March march = March::of(all.of[0].grid, count);
-        stencil<<<march.blocks, dim3(lanes, warps), 0, as_stream(stream)>>>(all, march.planes, march.layers);
-    });
+    launch_merged<StencilArguments>(arguments, ranks, &StencilArguments::grid,
+                                    [&](const auto& all, int count) {
+                                        const March march = March::of(all.of[0].grid, count);
+                                        stencil<<<march.blocks, dim3(lanes, warps), 0, as_stream(stream)>>>(
+                                            all, march.planes, march.layers);
+                                    });
 }
 
 void launch_restrict(void* stream, const void* const* arguments, int ranks) {
-    launch_merged<RestrictArguments>(arguments, ranks, &RestrictArguments::coarse, [&](const auto& all, int count) {
-        const Grid& coarse = all.of[0].coarse;
-        const unsigned layers = blocks_for(coarse.nz, restrict_planes);
-        const dim3 blocks(blocks_for(coarse.nx, lanes), blocks_for(coarse.ny, warps),
-                          layers * static_cast<unsigned>(count));
-        restrict_residual<<<blocks, dim3(lanes, warps), 0, as_stream(stream)>>>(all, static_cast<int>(layers));
-    });
+    launch_merged<RestrictArguments>(
+        arguments, ranks, &RestrictArguments::coarse, [&](const auto& all, int count) {
+            const Grid& coarse = all.of[0].coarse;
+            const unsigned layers = blocks_for(coarse.nz, restrict_planes);
+            const dim3 blocks(blocks_for(coarse.nx, lanes), blocks_for(coarse.ny, warps),
+                              layers * static_cast<unsigned>(count));
+            restrict_residual<<<blocks, dim3(lanes, warps), 0, as_stream(stream)>>>(all,
+                                                                                    static_cast<int>(layers));
+        });
 }
 
 void launch_dense(void* stream, const DenseArguments& a, bool gather) {

@@ -113,8 +113,10 @@ __device__ BlockPlace block_place(int layers) {
 
 /// Calls `launch` with the arguments of ranks whose parts have the same grid, at most `most_merged` together.
 template <class Arguments, class Launch>
-void launch_merged(const void* const* arguments, int ranks, Grid Arguments::*grid, Launch launch) {
-    const auto of = [&](int rank) -> const Arguments& { return *static_cast<const Arguments*>(arguments[rank]); };
+void launch_merged(const void* const* arguments, int ranks, Grid Arguments::* grid, Launch launch) {
+    const auto of = [&](int rank) -> const Arguments& {
+        return *static_cast<const Arguments*>(arguments[rank]);
+    };
     for (int first = 0, count; first < ranks; first += count) {
         Merged<Arguments, most_merged> merged;
         static_assert(sizeof merged <= 4000);

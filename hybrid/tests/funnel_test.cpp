@@ -116,8 +116,8 @@ void depends_on_another_rank(funnel::Team& team) {
     lane.release(cell);
 }
 
-/// Equal kernels of all members run as one launch, on one stream, and a copy of one member comes after its own. The gate
-/// opens last, so every member's tasks are in its line by then.
+/// Equal kernels of all members run as one launch, on one stream, and a copy of one member comes after its
+/// own. The gate opens last, so every member's tasks are in its line by then.
 void equal_kernels_are_merged(funnel::Team& team) {
     if (team.sharing() != funnel::Sharing::funneled) return;
     constexpr std::uint64_t rounds = 20, gate = 1000;
