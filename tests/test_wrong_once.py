@@ -136,7 +136,7 @@ def test_gains_of_a_run_slowed_by_its_recorder_name_their_run(run_here: Run) -> 
 
 
 def test_a_run_compared_with_itself_differs_by_nothing(run_here: Run) -> None:
-    assert "−" not in re.sub(r"\(.*?\)", "", run_here("diff", str(EXAMPLE), str(EXAMPLE)).stdout)
+    assert "−" not in re.sub(r"\(.*?\)", "", run_here("diff", str(EXAMPLE), str(EXAMPLE)).stdout, flags=re.S)
 
 
 def test_nodes_share_how_they_were_predicted_where_it_is_the_same(run_here: Run) -> None:
