@@ -83,7 +83,11 @@ def test_a_recording_that_ends_in_its_header_is_left_out(tmp_path: Path) -> None
         busfare.read(tmp_path)
 
 
-def test_unrelated_traces_are_listed_as_files_and_gains_refer_to_their_runs(tmp_path: Path) -> None:
+def test_unrelated_traces_are_listed_as_files_and_gains_refer_to_their_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")  # file names are not shortened
+
     def left_out() -> dict[str, int]:
         rows = json.loads(run("report", str(tmp_path / "job"), "--json").stdout)["omissions"]
         return {row["id"]: row["count"] for row in rows}
