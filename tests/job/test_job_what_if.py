@@ -147,7 +147,9 @@ def test_collectives_of_some_ranks_do_not_grow_and_that_is_stated(tmp_path: Path
             carrier["args"] |= {"Process Group Name": str(1 + rank // 2), "Group size": 2}
         path.write_bytes(gzip.compress(json.dumps(text).encode()))
     result = changed(tmp_path, "--ranks", "8", "--from", "h100-sxm")
-    assert result["rests_on"][1].startswith("4 of 7 collectives, of only some ranks or of unrecorded size")
+    assert result["rests_on"][1].startswith(
+        "4 of 7 collectives keep their recorded time: groups of only some ranks"
+    )
 
 
 def test_a_host_bound_job_makes_a_wider_range_of_more_ranks(tmp_path: Path) -> None:

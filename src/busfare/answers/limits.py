@@ -152,7 +152,9 @@ def _refuse_unlike(result: Result, text: str, baseline: Report) -> None:
         )
     elif result.baseline.comparable == "unknown":
         if result.units or baseline.units:
-            why = f"the baseline and this trace share no unit of work, of which each may hold another number; {COMPARE}"
+            why = (
+                f"the baseline and this trace share no unit of work and may hold different amounts; {COMPARE}"
+            )
         elif (factor := _times_as_often(baseline, result)) != 1:
             why = f"every kernel runs {factor:.3g} times as often as in the baseline; {COMPARE}"
     if why:
