@@ -164,9 +164,7 @@ def test_a_whole_virtual_probe_predicts_what_it_did_not_fit(whole: probing.Probe
     assert (result.residuals.median_percent or 0) < 0.5
     assert (result.residuals.max_percent or 0) < 3
     assert not result.disturbances
-    assert {row.why for row in result.left_out} == {
-        "node gtx-titan does not say what device allocations cost"
-    }
+    assert {row.why for row in result.left_out} == {"node gtx-titan lacks the cost of device allocations"}
     assert all(h.sound for h in result.health)
 
 

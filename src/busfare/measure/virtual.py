@@ -169,7 +169,7 @@ class VirtualDevice(VirtualHost):
         curve = self.truth(case.direction, case.memory, case.gpu, case.peer)
         if case.mode == "reallocated":
             if (cost := self.node.call_cost("allocate-device", case.gpu)) is None:
-                raise UnavailableError(f"node {self.node.name} does not say what device allocations cost")
+                raise UnavailableError(f"node {self.node.name} lacks the cost of device allocations")
             calls = cost.seconds(case.bytes)
             return calls + case.bytes * cost.wait_per_byte_s, calls
         if case.mode in cases.SHARES:

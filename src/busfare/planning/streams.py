@@ -212,7 +212,7 @@ class Allocation(NamedTuple):
 def allocation_of(problem: Problem, machine: Machine, strategy: str) -> Allocation:
     """A buffer for each array that is not mapped or managed. Raises InputError where the node does not say what it costs."""
     if (cost := machine.node.call_cost("allocate-device")) is None:
-        what = f"node {machine.node.name} does not say what device allocations cost"
+        what = f"node {machine.node.name} lacks the cost of device allocations"
         raise InputError(f"`reallocate`: {what}; probe it (`busfare probe`), or leave this out")
     into, out, _ = layout_of(machine, strategy)
     arrays = (problem.h2d_bytes, problem.copies_in, into), (problem.d2h_bytes, problem.copies_out, out)
