@@ -34,8 +34,8 @@ PLAIN = set(
     a actual again against and are at back be before behind best between both by bytes change come comes compared
     copied copies cost could count each everything fact file first for frequent from given go here hold how idle if in
     into is it its keeps kept kind large last late least limited long longest loop loops made many match meanwhile
-    migrates most moves much name no number of on one only or other others out over own program ready run said same seen sent
-    should size slower small so sum than that the them these time to type unchanged up value waiting waking what when
+    migrates most moves much name no number of on one only or other others out over own per program ready run said same seen
+    sent should size slower small so sum than that the them these time to type unchanged up value waiting waking what when
     where which while whole why with within
     """,
     )

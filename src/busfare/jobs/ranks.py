@@ -322,7 +322,7 @@ def ranks_of_all(traces: Sequence[Trace], paths: Sequence[Path]) -> list[Rank]:
     if later := separate_runs(placed):
         first = next(path for place, path in enumerate(paths) if place not in later)
         raise InputError(
-            f"{paths[later[0]]}: belongs to a different run than {first.name}: recorded after it, or of another number of "
+            f"{paths[later[0]]}: belongs to a different run than {first.name}: recorded later, or with another number of "
             "ranks; give the traces of all ranks of one run"
         )
     return numbered(placed)

@@ -147,7 +147,7 @@ def offload_document(result: PlanOffloadResult) -> Document:
     ]
     blocks: list[Block] = [
         *map(Text, result.words),
-        table([*fastest.values()][::-1], "Fastest of each memory", *cells, face="terminal"),
+        table([*fastest.values()][::-1], "Fastest for each memory", *cells, face="terminal"),
         table(result.ranking, f"Schedules{budget}", *cells, most=MOST_SCHEDULES, face="details"),
         Text(ranges(best), "dim"),
     ]

@@ -86,9 +86,9 @@ def _shares(contention: Sequence[Contention]) -> Table:
 def _costs(costs: Sequence[Cost]) -> Table:
     figures: Cells[Cost] = {
         "on the host": lambda c: time(c.call_s),
-        "a MiB": lambda c: "–" if c.call_per_byte_s is None else time(c.call_per_byte_s * 2**20),
+        "per MiB": lambda c: "–" if c.call_per_byte_s is None else time(c.call_per_byte_s * 2**20),
         "on the GPU": lambda c: "–" if c.device_s is None else time(c.device_s),
-        "copies wait, a MiB": lambda c: time(c.wait_per_byte_s * 2**20) if c.wait_per_byte_s else "–",
+        "copies wait, per MiB": lambda c: time(c.wait_per_byte_s * 2**20) if c.wait_per_byte_s else "–",
     }
     return table(costs, "", {"GPU": "gpu", "call": "call"}, figures)
 

@@ -29,7 +29,7 @@ class WithDefault(click.Group):
             return super().make_context(info_name, args, parent, **extra)
         near = get_close_matches(args[0], self.commands, 1) if args else []
         if near and not Path(args[0]).exists():
-            raise click.UsageError(f"{args[0]!r}: no command; did you mean `busfare {self.name} {near[0]}`?")
+            raise click.UsageError(f"no command {args[0]!r}; did you mean `busfare {self.name} {near[0]}`?")
         return next(iter(self.commands.values())).make_context(info_name, args, parent, **extra)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
