@@ -146,7 +146,6 @@ def test_json_is_a_single_object_and_nothing_more(run_here: Run, arguments: str,
         (f"plan {PLANNED} --accesses-in 0", "is zero"),
         (f"plan {PLANNED} --memory paged", "pinned, pageable"),
         (f"plan {PLANNED} --kernel-at 42:15ms", "STREAMS=TIME"),
-        (f"plan {PLANNED} --chunks 1,two", "is not a number"),
         ("plan --h2d 336MB --d2h 504MB --kernel 12ms --node h100sxm", "did you mean h100-sxm"),
         (f"plan {PLANNED} --to gh2000", "gh200"),
         ("plan --h2d 1MB --node pcie:4x16", "kernel time is missing"),
@@ -162,7 +161,7 @@ def test_json_is_a_single_object_and_nothing_more(run_here: Run, arguments: str,
         ("plan offlod --node h100-sxm", "did you mean `busfare plan offload`?"),
         ("nodes shwo t4", "did you mean `busfare nodes show`?"),
         ("plan --h2d 336 MB --kernel 12ms --node t4", "--h2d: the plan file MB already defines this"),
-        (f"plan {PLANNED} --chunks 1,2 --streams 4", "exceeds the 2 levels"),
+        (f"plan {PLANNED} --levels 2 --streams 4", "exceeds the 2 levels"),
         ("plan kv --node t4 --bytes-per-token 0", "--bytes-per-token '0' is zero"),
         ("price --node t4 --bytes 1MB --ranks 4", "--ranks: describes a --collective; add --collective"),
         (f"probe --from {__file__}", "no raw samples of a probe (Expected"),
@@ -246,10 +245,10 @@ def test_help_is_at_most_45_lines_of_80_columns(path: str) -> None:
 
 
 def test_help_of_plan_has_its_options_and_its_commands() -> None:
-    shown, manual = run("help", "plan").stdout, run("help", "--man").stdout
+    shown = run("help", "plan").stdout
     for text in ("--h2d SIZE", "busfare plan offload", "busfare plan kv"):
         assert text in shown
-    assert "Usage: busfare plan [OPTIONS] [FILE.toml]" in shown and "\\-\\-kernel TIME" in manual
+    assert "Usage: busfare plan [OPTIONS] [FILE.toml]" in shown
 
 
 @pytest.mark.parametrize(

@@ -70,8 +70,8 @@ def test_help_fits_a_screen(context: click.Context, monkeypatch: pytest.MonkeyPa
 
 def test_rarely_used_options_stand_in_the_whole_help() -> None:
     usual, whole = busfare("plan", "--help").stdout, busfare("plan", "--help-all").stdout
-    assert "--queues" not in usual and "--help-all" in usual
-    assert "--queues N" in whole and len(whole) > len(usual)
+    assert "--launch" not in usual and "--help-all" in usual
+    assert "--launch TIME" in whole and len(whole) > len(usual)
     assert busfare("diff", "--help-all").returncode == 2  # it has none
 
 

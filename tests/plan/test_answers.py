@@ -163,7 +163,7 @@ def many(tmp_path: Path) -> Path:
     [
         {},
         {"memory": "pageable", "copies_in": "9", "launch": "4us", "flops": "12G"},
-        {"to": ["gh200", "mi300a", "pcie:6x16"], "chunks": "1,2,3"},
+        {"to": ["gh200", "mi300a", "pcie:6x16"], "levels": "3"},
         {"node": "gtx-680", "kernel_at": ["42=15ms"]},
     ],
 )

@@ -54,7 +54,6 @@ any_problems = st.builds(
     memory=st.sampled_from(["pinned", "pageable"]),
     copies_in=st.integers(1, 4),
     copies_out=st.integers(1, 4),
-    concurrent_kernels=st.sampled_from([1, 1, 1, 4]),
     kernel_at=st.sampled_from([(), ((64, 1e-3),)]),
     assumed=st.sampled_from([(), ACCESSES]),
 )

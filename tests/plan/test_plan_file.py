@@ -28,7 +28,7 @@ reallocate = true
 
 [[kernel]]
 name = "pipeline"
-queues = 8
+copies_in = 8
 kernel_at = ["8=15ms"]
 h2d = "336MB"
 kernel = "12ms"
@@ -36,7 +36,6 @@ kernel = "12ms"
 [[kernel]]
 name = "two steps"
 memory = "pageable"
-chunks = [1, 2, 1]
 
 [[kernel.step]]
 h2d = "100MB"
@@ -66,7 +65,6 @@ def test_a_good_file_reads(tmp_path: Path) -> None:
     assert pipeline.d2h_bytes == 0
     assert steps.steps == (Step(0.003, 100e6, 0.0), Step(0.004, 0.0, 50e6))
     assert (steps.h2d_bytes, steps.kernel_seconds, steps.d2h_bytes) == (100e6, pytest.approx(0.007), 50e6)
-    assert steps.chunks == (0.25, 0.5, 0.25)
 
 
 @pytest.mark.parametrize(
@@ -81,9 +79,8 @@ def test_a_good_file_reads(tmp_path: Path) -> None:
         ("levels = 42", "levels = true", "levels"),
         ("levels = 42", "levels = 4.5", "whole number"),
         ("levels = 42", "levels = 42 42", "not TOML"),
-        ("queues = 8", 'queues = "many"', "not a number"),
+        ("copies_in = 8", 'copies_in = "many"', "not a number"),
         ('memory = "pageable"', 'memory = "paged"', "pinned, pageable"),
-        ("chunks = [1, 2, 1]", "chunks = [1, -2, 1]", "negative"),
     ],
 )
 def test_a_mistake_is_named_with_its_line(tmp_path: Path, good: str, bad: str, says: str) -> None:

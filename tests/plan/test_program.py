@@ -81,8 +81,6 @@ def test_copies_back_to_back_take_a_single_latency_and_the_gaps_between_them() -
         (GpuRules(implicit_synchronization=True), 4e-4, 10 + 100 + 1600 + 10 + 400 + 20),
         # The host takes 50 µs to issue each of twelve operations; the ninth is the first copy out.
         (GpuRules(call_s=5e-5), 1e-6, 9 * 50 + 10 + 400 + 20),
-        # One hardware queue: no copy out before the last copy in, whose kernel stands before it.
-        (GpuRules(queues=1), 1e-4, 10 + 400 + 20 + 10 + 400 + 20),
         # The second to the fourth copy in are alone for 50 µs, and beside a copy out for 100.
         (GpuRules(Contention(both=Shares(0.5, 1.0))), 1e-9, 110 + 20 + 3 * 150 + 110),
     ],
@@ -99,13 +97,6 @@ def test_a_copy_waits_for_events_of_its_stream_and_of_further_streams() -> None:
     played = program.play()
     assert played.start[kernel] == pytest.approx(110e-6)
     assert played.seconds == pytest.approx(310e-6)
-
-
-def test_kernels_that_fill_half_the_gpu_run_side_by_side() -> None:
-    program = Program()
-    for n in range(4):
-        program.kernel(1e-4, n, share=0.5)
-    assert program.play().seconds == pytest.approx(2e-4)
 
 
 def test_the_host_waits_for_a_blocking_copy() -> None:

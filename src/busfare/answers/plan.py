@@ -213,7 +213,7 @@ def _words(answer: Plan, accesses: float | None) -> list[Words]:
     if answer.problem.memory == "pageable" and not unpinned:
         words.append(statement("plan.pin-first"))
     few, _ = answer.useful.get(best.strategy, (best.streams, None))
-    if few < best.streams and not answer.problem.chunks:
+    if few < best.streams:
         words.append(
             statement("plan.useful", pieces=_pieces(best.strategy), strategy=best.strategy, smallest=few)
         )
@@ -278,14 +278,12 @@ def problem_of(kernel: Kernel, name: str = "kernel", steps: Iterable[Step] = ())
 def with_options(problem: Problem, kernel: Kernel) -> Problem:
     """`problem` with what is given of the `kernel` in place of its own."""
     given = {NAMED.get(name, name): value for name, value in kernel.given().items() if name in Kernel.names()}
-    if kernel.chunks:
-        given["chunks"] = tuple(part / sum(kernel.chunks) for part in kernel.chunks)
     return replace(problem, **given, assumed=tuple(side for side in problem.assumed if side not in given))
 
 
 _Given = str | int | float
 _FLAGS = dict.fromkeys(("dependent_chunks", "reallocate"), bool)
-_TYPES = _FLAGS | {"memory": str, "type": str, "kernel_at": list[str], "chunks": list[_Given]}
+_TYPES = _FLAGS | {"memory": str, "type": str, "kernel_at": list[str]}
 _Step = defstruct(
     "_Step", [(key, _Given | None, None) for key in ("kernel", "h2d", "d2h")], forbid_unknown_fields=True
 )

@@ -81,11 +81,11 @@ class Machine:
         """The curves into the GPU (h2d) or out of it."""
         return self.h2d if direction == "h2d" else self.d2h
 
-    def rules(self, queues: int | None = None, call_s: float = 0.0) -> GpuRules:
-        """How the GPU runs a program; arguments as of `GpuRules`."""
+    def rules(self, call_s: float = 0.0) -> GpuRules:
+        """How the GPU runs a program; `call_s` as of `GpuRules`."""
         engines = 2 if self.category == "two-copy-engines" else 1
         holds_up = self.category == "implicit-synchronization"
-        return GpuRules(self.contention, engines, holds_up, queues, call_s)
+        return GpuRules(self.contention, engines, holds_up, call_s)
 
     @property
     def reads_in_place(self) -> bool:

@@ -46,9 +46,9 @@ class Problem:
     `accesses_*`: how often the kernel touches each element, which mapped memory pays for every time.
     `access_bytes`: how much one access of neighbouring threads takes at once; None: whole packets.
     `levels`: into how many chunks the data can be cut. `kernel_at`: t_E measured with so many chunks.
-    `copies_*`: separate arrays copied each way. `chunks`: shares of unequal chunks, adding up to 1.
+    `copies_*`: separate arrays copied each way.
     `steps`: more than one kernel in the pipeline; their bytes and seconds add up to those above.
-    `queues`: hardware queues; None: one a stream. `launch_seconds`: the host's time for each call.
+    `launch_seconds`: the host's time for each call.
     `copies_in_order`: chunks need chunks before them, so that copies in go through one stream; `reads_neighbours`: and the
     next one. `shared_bytes` of `h2d_bytes` are needed by every chunk, and copied before the first. `reallocate`:
     iterations allocate buffers.
@@ -71,10 +71,7 @@ class Problem:
     copies_in: int = 1
     copies_out: int = 1
     kernel_at: tuple[tuple[int, float], ...] = ()
-    chunks: tuple[float, ...] = ()
     steps: tuple[Step, ...] = ()
-    queues: int | None = None
-    concurrent_kernels: int = 1
     launch_seconds: float = 0.0
     copies_in_order: bool = False
     reads_neighbours: bool = False
@@ -86,13 +83,12 @@ class Problem:
     def most_streams(self) -> int:
         """The largest number of streams worth looking at."""
         most = MOST_STREAMS if self.has_closed_form else MOST_PLAYED
-        return len(self.chunks) or self.levels or max(most, self.streams or 1)
+        return self.levels or max(most, self.streams or 1)
 
     @property
     def has_closed_form(self) -> bool:
         """Whether the equations leave nothing of this problem out."""
-        few = self.concurrent_kernels <= 1 and not (self.launch_seconds or self.reads_neighbours)
-        return few and not (self.chunks or self.steps or self.queues or self.shared_bytes)
+        return not (self.launch_seconds or self.reads_neighbours or self.steps or self.shared_bytes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,7 +102,6 @@ def plans(problems: Sequence[Problem], machine: Machine) -> list[Plan]:
         play = not (several and problem.has_closed_form)
         ranking = ranked([_predicted(problem, machine, curve, play) for curve in by_strategy.values()])
         kernel = min([kernel_seconds(problem, machine), *(seconds for _, seconds in problem.kernel_at)])
-        kernel /= problem.concurrent_kernels
         parts = Parts(problem.h2d_bytes * fastest[0], kernel, problem.d2h_bytes * fastest[1])
         plain = {p.strategy: p.seconds for p in ranking}
         bounds = Bounds(max(parts.h2d, parts.kernel, parts.d2h), plain["explicit"], plain["mapped"])
@@ -113,7 +112,7 @@ def plans(problems: Sequence[Problem], machine: Machine) -> list[Plan]:
 
 def _predicted(problem: Problem, machine: Machine, times: ByStreams, play: bool) -> Prediction:
     """At the asked number of streams or the best one; played, unless the times are or it is not to be."""
-    chosen = None if problem.chunks or len(times.numbers) == 1 else problem.streams
+    chosen = None if len(times.numbers) == 1 else problem.streams
     streams = times.best if chosen is None else chosen
     played_now = play and times.by != "timeline"
     seconds = played(problem, machine, times.strategy, streams) if played_now else times.at(streams)

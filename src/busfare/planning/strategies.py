@@ -117,18 +117,17 @@ def program_of(problem: Problem, machine: Machine, strategy: str, streams: int =
     chunks, step by step; chunk by chunk where an engine has a stream. Raises InputError for a kernel without a time.
     """
     layout = layout_of(machine, strategy)
-    shares = (1.0,) if layout.over == "one" else problem.chunks or (1 / streams,) * streams
-    count = len(shares)
+    count = 1 if layout.over == "one" else streams
+    part = 1 / count
     whole = kernel_seconds(problem, machine)
     total = float(kernel_split(problem, whole, np.array(float(count)), layout))
-    share = 1 / problem.concurrent_kernels if layout.over == "chunk" else 1.0
     steps = problem.steps or (Step(total, problem.h2d_bytes, problem.d2h_bytes),)
     more_in, more_out = carried(problem, machine, layout)
     sides = ("h2d", layout.into, problem.h2d_bytes), ("d2h", layout.out, problem.d2h_bytes)
     curves = {side[0]: _curve(machine, *side) for side in sides}
     arrays = (1, 1) if strategy in AT_ONCE else (problem.copies_in, problem.copies_out)
     blocks = layout.into == "pageable"
-    rules = machine.rules(problem.queues, 0.0 if strategy == "graph" else problem.launch_seconds)
+    rules = machine.rules(0.0 if strategy == "graph" else problem.launch_seconds)
     program = Program(replace(rules, contention=_contention(machine, layout)))
     first: tuple[int, ...] = ()
     shared = 0.0 if layout.over == "one" else problem.shared_bytes
@@ -149,18 +148,18 @@ def program_of(problem: Problem, machine: Machine, strategy: str, streams: int =
     for chunks, step in product(rounds, steps):
         into, out = step.h2d_bytes * more_in * chunked, step.d2h_bytes * more_out
         for n in chunks if layout.into != "mapped" else ():
-            copies("h2d", n, into * shares[n], arrays[0], 0 if in_order else n + 2)
+            copies("h2d", n, into * part, arrays[0], 0 if in_order else n + 2)
         following = [*last[1:], ()] if ahead else [()] * count
         for n in chunks:
             reads, writes = (
-                Mapped(size * shares[n], curves[direction]) if memory == "mapped" and size > 0 else None
+                Mapped(size * part, curves[direction]) if memory == "mapped" and size > 0 else None
                 for direction, memory, size in (("h2d", layout.into, into), ("d2h", layout.out, out))
             )
             stream = 1 if by_engine else n + 2
-            seconds = step.kernel_seconds * shares[n]
-            last[n] = (program.kernel(seconds, stream, last[n] + following[n], reads, writes, share),)
+            seconds = step.kernel_seconds * part
+            last[n] = (program.kernel(seconds, stream, last[n] + following[n], reads, writes),)
         for n in chunks if layout.out != "mapped" else ():
-            copies("d2h", n, out * shares[n], arrays[1], 2 if by_engine else n + 2)
+            copies("d2h", n, out * part, arrays[1], 2 if by_engine else n + 2)
     return program
 
 

@@ -226,13 +226,13 @@ def allocation_of(problem: Problem, machine: Machine, strategy: str) -> Allocati
 
 
 def _by_playing(problem: Problem, machine: Machine, strategy: str, most: int) -> ByStreams:
-    """Played at powers of two until more only cost, then at a few numbers about the best; chunks that are said, as said."""
+    """Played at powers of two until more only cost, then at a few numbers about the best."""
     times: dict[int, float] = {}
 
     def play(n: int) -> None:
         times[n] = played(problem, machine, strategy, n)
 
-    if problem.chunks or most == 1:
+    if most == 1:
         play(most)
     else:
         for n in (*(1 << power for power in range((most - 1).bit_length())), most):

@@ -38,9 +38,9 @@ prefill = q.points(q.whole(1, 1 << 40), q.above_zero(q.parse_seconds), "TOKENS=T
 @dataclass(frozen=True, kw_only=True)
 class Kernel(Question):
     """A kernel with its data. `kernel`: its seconds with the data on the GPU; `kernel_at`: seconds by number of chunks;
-    `chunks`: shares of unequal ones; `access_bytes`: what neighbouring threads touch at once; `launch`: the host's seconds
-    for each call; `type`: of the numbers that `flops` counts. `h2d_shared`: bytes of `h2d` that every chunk needs;
-    `dependent_chunks`: chunks need the data of their neighbours. `reallocate`: iterations allocate device buffers.
+    `access_bytes`: what neighbouring threads touch at once; `launch`: the host's seconds for each call; `type`: of the
+    numbers that `flops` counts. `h2d_shared`: bytes of `h2d` that every chunk needs; `dependent_chunks`: chunks need the
+    data of their neighbours. `reallocate`: iterations allocate device buffers.
     """
 
     h2d: q.LinkSize | None = None
@@ -61,21 +61,15 @@ class Kernel(Question):
     copies_in: Annotated[int | None, q.whole(1, MOST_CHUNKS)] = None
     copies_out: Annotated[int | None, q.whole(1, MOST_CHUNKS)] = None
     kernel_at: Annotated[tuple[tuple[int, float], ...], kernel_at] = ()
-    chunks: Annotated[tuple[float, ...], q.listed(q.above_zero(q.parse_count))] = ()
-    queues: Annotated[int | None, q.whole(1, MOST_CHUNKS)] = None
-    concurrent_kernels: Annotated[int | None, q.whole(1, MOST_CHUNKS)] = None
     launch: Annotated[float | None, q.above_zero(call_seconds)] = None
 
     def __post_init__(self) -> None:
-        most = len(self.chunks) or self.levels
-        if self.streams and most and self.streams > most:
-            raise FieldError("streams", f": {self.streams} exceeds the {most} levels to cut along")
+        if self.streams and self.levels and self.streams > self.levels:
+            raise FieldError("streams", f": {self.streams} exceeds the {self.levels} levels to cut along")
         if self.type and self.flops is None:
             raise FieldError(
                 "type", f" {self.type}: the number type of `flops`; add `flops`, or leave this out"
             )
-        if len(self.chunks) > MOST_CHUNKS:
-            raise FieldError("chunks", f": {len(self.chunks)} chunks; {MOST_CHUNKS} at most")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +95,7 @@ class Plan(Kernel, Part):
             raise FieldError(of_kernel[0], f": the plan file {self.file} already defines this; leave it out")
         if self.from_trace and not self.kernel_name:
             raise InputError("`from_trace`: no kernels selected; name them with `kernel_name` REGEX")
-        if self.from_trace and (twice := [n for n in of_kernel if n in ("h2d", "d2h", "kernel", "chunks")]):
+        if self.from_trace and (twice := [n for n in of_kernel if n in ("h2d", "d2h", "kernel")]):
             raise FieldError(twice[0], ": the trace already defines this; leave it out")
 
 

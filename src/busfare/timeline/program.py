@@ -28,8 +28,6 @@ from busfare.nodes import Contention, Curve, FloatArray
 from busfare.timeline import _core
 from busfare.timeline.model import WAIT, Columns, at_rest
 
-#: Into so many parts the processors of the GPU are divided among kernels.
-SLOTS = 1000
 #: Links by use: copies beside copies, copies in beside mapped writes, copies out beside mapped reads. Even links have the
 #: next one as their opposite.
 COPY_LINKS = {"h2d": (0, 2), "d2h": (1, 4)}
@@ -45,14 +43,12 @@ class GpuRules:
     """How a GPU runs what it is given.
 
     `copy_engines`: one for both directions, or one each. `implicit_synchronization`: a copy out waits for all kernels
-    issued before it [W14 §IV]. `queues`: hardware queues, which are worked off in order; None: one a stream. `call_s`: what
-    each call takes on the host.
+    issued before it [W14 §IV]. `call_s`: what each call takes on the host.
     """
 
     contention: Contention = ALONE
     copy_engines: int = 2
     implicit_synchronization: bool = False
-    queues: int | None = None
     call_s: float = 0.0
 
 
@@ -90,7 +86,6 @@ class _Operation(NamedTuple):
     blocks_host: bool = False
     rate: float = 0.0
     links: tuple[int, ...] = ()
-    slots: int = 1
     curve: Curve | None = None
 
 
@@ -102,7 +97,6 @@ class _Row(NamedTuple):
     seconds: Any = 0.0
     after: Any = -1
     engine: Any = -1
-    slots: Any = 1
     latency: Any = 0.0
     gap: Any = 0.0
     rate: Any = 0.0
@@ -170,12 +164,10 @@ class Program:
         after: Sequence[int] = (),
         into: Mapped | None = None,
         out: Mapped | None = None,
-        share: float = 1.0,
         host_s: float = 0.0,
     ) -> int:
         """Adds a kernel that takes `seconds` with its data in device memory, and reads or writes mapped memory.
-
-        `share` of the GPU is what it fills: so many run side by side, none slowing another. `host_s` as of copies.
+        `host_s` as of copies.
         """
         shares = self.rules.contention.mapped_both
         reads, writes = (mapped.seconds if mapped else 0.0 for mapped in (into, out))
@@ -186,8 +178,7 @@ class Program:
         begins, ends = (
             float(m.curve.latency_overhead(m.bytes)) if m and m.bytes else 0.0 for m in (into, out)
         )
-        slots = max(1, min(SLOTS, round(share * SLOTS)))
-        operation = _Operation("kernel", stream, whole, tuple(after), host_s, begins, ends, slots=slots)
+        operation = _Operation("kernel", stream, whole, tuple(after), host_s, begins, ends)
         for direction, mapped in (("h2d", into), ("d2h", out)):
             if mapped and mapped.seconds > 0:
                 link, rate = MAPPED_LINK[direction], mapped.bytes / whole
@@ -239,13 +230,12 @@ class Program:
     def _rows(self) -> tuple[list[_Row], list[int], list[int]]:
         """The rows, and of each operation the one that moves or computes and the one of its completion.
 
-        Every row has a stream of its own and waits for one other, so that streams, events and queues are alike.
+        Every row has a stream of its own and waits for one other, so that streams and events are alike.
         """
         rows: list[_Row] = []
         first, done, kernels = list[int](), list[int](), list[int]()
         last: dict[int, int] = {}
-        at_once = SLOTS // min((o.slots for o in self._operations if o.kind == "kernel"), default=SLOTS)
-        fresh = self.rules.queues or 0
+        fresh = 0
         for number, (o, gap) in enumerate(zip(self._operations, self._gaps(), strict=True)):
             lags = {done[awaited]: self._lag(o, awaited) for awaited in o.after}
             before = last.get(o.stream)
@@ -255,21 +245,20 @@ class Program:
                 behind = rows[first[before]].after if train else done[before]
                 lags[behind] = self._lag(o, before)
             if o.kind == "d2h" and self.rules.implicit_synchronization:
-                lags |= {kernel: lags.get(kernel, 0.0) for kernel in kernels[-at_once:]}
+                lags |= {kernel: lags.get(kernel, 0.0) for kernel in kernels[-1:]}
             waits = [(wait, lag) for wait, lag in lags.items() if wait >= 0]
-            if self.rules.queues or len(waits) > 1:
-                # One row a wait, in one stream: that of the hardware queue, or a fresh one. The later ones first: what is
-                # behind another in a stream adds its lag to it.
-                stream = o.stream % self.rules.queues if self.rules.queues else fresh
-                for wait, lag in sorted(waits, key=lambda wait: -wait[1]) or [(-1, 0.0)]:
-                    rows.append(_Row(number, stream, after=wait, latency=lag))
+            if len(waits) > 1:
+                # One row a wait, in a fresh stream. The later ones first: what is behind another in a stream adds its lag
+                # to it.
+                for wait, lag in sorted(waits, key=lambda wait: -wait[1]):
+                    rows.append(_Row(number, fresh, after=wait, latency=lag))
                 waits = [(len(rows) - 1, 0.0)]
             engine = {"h2d": 0, "d2h": min(self.rules.copy_engines - 1, 1), "kernel": 2}[o.kind]
             behind, lag = waits[0] if waits else (-1, 0.0)
             # Alone nothing is slowed, however the curve's other pieces compare with the last one.
             rate = min([o.rate, *(self._capacity[link] for link in o.links)])
             first.append(len(rows))
-            at = (number, fresh + 1, o.seconds, behind, engine, o.slots)
+            at = (number, fresh + 1, o.seconds, behind, engine)
             rows.append(_Row(*at, o.latency + lag, gap, rate, o.links))
             if o.completion > 0:
                 rows.append(_Row(number, fresh + 2, o.completion, first[-1]))
@@ -295,7 +284,6 @@ class Program:
             operation_launched=np.ones(len(rows)),
             operation_stream=of.stream,
             operation_engine=of.engine,
-            operation_takes=of.slots,
             operation_duration=seconds,
             # A call's own time passes before what it launches.
             operation_launch_lag=latency + call_ns[list(of.call)],
@@ -308,7 +296,7 @@ class Program:
             operation_links=list(chain.from_iterable(of.links)),
             operation_link_cost=np.ones(sum(map(len, of.links))),
             stream_context=np.full(max(of.stream) + 1, -1),
-            engine_slots=[1, 1, SLOTS],
+            engine_slots=[1, 1, 1],
             link_bytes_per_s=[rate or np.inf for rate in self._capacity],
             link_both=self._shares(),
             link_opposite=[1, 0, 3, 2, 5, 4],

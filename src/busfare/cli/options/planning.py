@@ -74,10 +74,7 @@ strategies = Command(
     option("--copies-in N", "Number of separate arrays copied in."),
     option("--copies-out N", "Number of separate arrays copied back."),
     option("--kernel-at N=TIME", "Kernel time if cut into N chunks; repeatable.", multiple=True),
-    option("--concurrent-kernels N", "Kernels that run concurrently at full speed."),
     option("--launch TIME", "CPU time per call: 4us."),
-    option("--chunks A,B,…", "Shares of unequal chunks: 1,2,2,1."),
-    option("--queues N", "Number of hardware queues. Default: one per stream."),
     hidden=True,
     epilog=SIBLINGS,
 )
