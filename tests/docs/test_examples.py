@@ -60,7 +60,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_streamed(made / "streamed.sqlite")
     nodes = [e.text for e in EXAMPLES if e.language == "toml" and e.text.startswith('name = "my-box"')]
     (made / "my-box.toml").write_text(nodes[0], "utf-8")
-    plans = [e.text for e in EXAMPLES if e.language == "toml" and "[[kernel.step]]" in e.text]
+    plans = [e.text for e in EXAMPLES if e.language == "toml" and "[[kernel]]" in e.text]
     (made / "kernels.toml").write_text(plans[0], "utf-8")
     return made
 

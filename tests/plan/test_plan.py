@@ -13,7 +13,7 @@ from msgspec import structs
 
 from busfare.errors import InputError
 from busfare.nodes import Cost, catalogue_names, load_node
-from busfare.planning import Plan, Prediction, Problem, Step, machine_of, plan, plans
+from busfare.planning import Plan, Prediction, Problem, machine_of, plan, plans
 from busfare.planning.machine import HostCurves, Machine
 from busfare.planning.problem import ACCESSES
 from busfare.planning.rank import break_even, ranked
@@ -288,15 +288,6 @@ def test_a_kernel_that_splits_badly_wants_fewer_chunks() -> None:
     # In streams of their own, small kernels fill the GPU together.
     apart = [seconds(plan(replace(p, streams=64), machine), "streams") for p in (worse, free)]
     assert apart[0] == pytest.approx(apart[1])
-
-
-def test_a_pipeline_of_two_kernels_is_planned_as_a_whole() -> None:
-    steps = (Step(2e-3, h2d_bytes=3e8), Step(3e-3, d2h_bytes=3e8))
-    whole = Problem("two", 3e8, 3e8, 5e-3, levels=8)
-    machine = MACHINES["pcie:4x16"]
-    split = plan(replace(whole, steps=steps), machine)
-    assert seconds(split, "explicit") == pytest.approx(seconds(plan(whole, machine), "explicit"), rel=1e-6)
-    assert seconds(split, "streams") == pytest.approx(seconds(plan(whole, machine), "streams"), rel=0.05)
 
 
 @pytest.mark.parametrize(

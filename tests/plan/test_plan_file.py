@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from busfare.answers.plan import problem_of, read_plan_file
 from busfare.errors import InputError
 from busfare.nodes import load_node
-from busfare.planning import Step, machine_of, plan
+from busfare.planning import machine_of, plan
 from busfare.questions import Kernel
 
 GOOD = """node = "h100-sxm"
@@ -34,16 +34,10 @@ h2d = "336MB"
 kernel = "12ms"
 
 [[kernel]]
-name = "two steps"
+name = "unpinned"
 memory = "pageable"
-
-[[kernel.step]]
-h2d = "100MB"
-kernel = "3ms"
-
-[[kernel.step]]
-kernel = "4ms"
 d2h = "50MB"
+kernel = "4ms"
 """
 
 
@@ -55,7 +49,7 @@ def written(tmp_path: Path, text: str) -> str:
 
 def test_a_good_file_reads(tmp_path: Path) -> None:
     file = read_plan_file(written(tmp_path, GOOD))
-    state, pipeline, steps = file.problems
+    state, pipeline, unpinned = file.problems
     assert file.node == "h100-sxm"
     expected = ("state", 704_600_000, 0.012, 42)
     assert (state.name, state.h2d_bytes, state.kernel_seconds, state.levels) == expected
@@ -63,8 +57,7 @@ def test_a_good_file_reads(tmp_path: Path) -> None:
     assert state.reallocate and not pipeline.reallocate
     assert pipeline.kernel_at == ((8, 0.015),)
     assert pipeline.d2h_bytes == 0
-    assert steps.steps == (Step(0.003, 100e6, 0.0), Step(0.004, 0.0, 50e6))
-    assert (steps.h2d_bytes, steps.kernel_seconds, steps.d2h_bytes) == (100e6, pytest.approx(0.007), 50e6)
+    assert (unpinned.memory, unpinned.h2d_bytes, unpinned.d2h_bytes) == ("pageable", 0.0, 50e6)
 
 
 @pytest.mark.parametrize(
@@ -102,13 +95,6 @@ def test_a_file_without_a_usable_kernel_is_refused(tmp_path: Path, text: str) ->
     with pytest.raises(InputError) as caught:
         read_plan_file(written(tmp_path, text))
     assert "\n" not in str(caught.value)
-
-
-def test_steps_exclude_the_whole(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="the steps already define it"):
-        read_plan_file(written(tmp_path, GOOD.replace('memory = "pageable"', 'h2d = "1MB"')))
-    with pytest.raises(InputError, match="needs its kernel"):
-        read_plan_file(written(tmp_path, GOOD.replace('kernel = "3ms"\n', "")))
 
 
 #: Values as hands slip: right ones, other units, and nonsense.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from busfare.nodes import load_node
 from busfare.nodes.toml import WrongError, decoded, read_text
 from busfare.planning import Machine, Plan, Problem, machine_of, plan, plans
 from busfare.planning.machine import Basis
-from busfare.planning.problem import ACCESSES, FromTrace, Recorded, Step, as_recorded, recorded_problem
+from busfare.planning.problem import ACCESSES, FromTrace, Recorded, as_recorded, recorded_problem
 from busfare.planning.published import as_published
 from busfare.planning.rank import Bounds, Parts, break_even
 from busfare.planning.strategies import Roofline, roofline_of
@@ -34,7 +34,7 @@ from busfare.trace.window import part_of
 TIE = 0.01
 #: Of a plan file: 10,000 kernels are about a megabyte.
 MOST_BYTES, MOST_KERNELS = 16 << 20, 100_000
-#: Fields of a problem or a step that are named otherwise in a question.
+#: Fields of a problem that are named otherwise in a question.
 NAMED = {
     "h2d": "h2d_bytes", "d2h": "d2h_bytes", "kernel": "kernel_seconds", "launch": "launch_seconds",
     "h2d_shared": "shared_bytes", "dependent_chunks": "reads_neighbours",
@@ -256,16 +256,9 @@ def _on_an_assumption(answer: Plan, accesses: float) -> Words:
     )
 
 
-def problem_of(kernel: Kernel, name: str = "kernel", steps: Iterable[Step] = ()) -> Problem:
-    """The problem of a kernel, or of a pipeline of `steps`. Raises FieldError where they do not make one."""
-    problem = with_options(Problem(name=name, assumed=ACCESSES, steps=tuple(steps)), kernel)
-    if problem.steps:
-        # The whole of a pipeline is the sum of its steps.
-        for key in ("h2d", "d2h", "kernel", "kernel_at"):
-            if getattr(kernel, key):
-                raise FieldError(key, ": the steps already define it; leave it out")
-        sums = {key: sum(getattr(step, key) for step in problem.steps) for key in [*NAMED.values()][:3]}
-        problem = replace(problem, **sums)
+def problem_of(kernel: Kernel, name: str = "kernel") -> Problem:
+    """The problem of a kernel. Raises FieldError where it is none."""
+    problem = with_options(Problem(name=name, assumed=ACCESSES), kernel)
     if not problem.h2d_bytes and not problem.d2h_bytes:
         raise FieldError("h2d", ": nothing crosses the bus; give `h2d` or `d2h`, as in `h2d` 336MB")
     if problem.shared_bytes > problem.h2d_bytes:
@@ -284,17 +277,10 @@ def with_options(problem: Problem, kernel: Kernel) -> Problem:
 _Given = str | int | float
 _FLAGS = dict.fromkeys(("dependent_chunks", "reallocate"), bool)
 _TYPES = _FLAGS | {"memory": str, "type": str, "kernel_at": list[str]}
-_Step = defstruct(
-    "_Step", [(key, _Given | None, None) for key in ("kernel", "h2d", "d2h")], forbid_unknown_fields=True
-)
 #: One `[[kernel]]`.
 _Kernel = defstruct(
     "_Kernel",
-    [
-        ("name", str),
-        *((key, _TYPES.get(key, _Given) | None, None) for key in sorted(Kernel.names())),
-        ("step", list[_Step] | None, None),  # type: ignore[valid-type]
-    ],
+    [("name", str), *((key, _TYPES.get(key, _Given) | None, None) for key in sorted(Kernel.names()))],
     forbid_unknown_fields=True,
 )
 
@@ -326,14 +312,8 @@ def _build(file: _File) -> PlanFile:
 
 def _problem(n: int, table: Any) -> Problem:
     keys = asdict(table)
-    name, steps = keys.pop("name"), keys.pop("step") or ()
+    name = keys.pop("name")
     try:
-        return problem_of(Kernel.of(**keys), name or "kernel", map(_step, steps))
+        return problem_of(Kernel.of(**keys), name or "kernel")
     except FieldError as error:
         raise WrongError(f"$.kernel[{n}].{error.field}", error.what) from None
-
-
-def _step(table: Any) -> Step:
-    if table.kernel is None:
-        raise FieldError("step", 'a step needs its kernel\'s time; add kernel = "3ms"')
-    return Step(**{NAMED[name]: value for name, value in Kernel.of(**asdict(table)).given().items()})

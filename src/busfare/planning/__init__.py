@@ -5,7 +5,7 @@ roofline and sweeps; what is shown of them, and options, belong to `answers` and
 """
 
 from busfare.planning.machine import Machine, machine_of
-from busfare.planning.problem import Prediction, Problem, Step
+from busfare.planning.problem import Prediction, Problem
 from busfare.planning.rank import Plan, plan, plans, ranked
 
-__all__ = ["Machine", "Plan", "Prediction", "Problem", "Step", "machine_of", "plan", "plans", "ranked"]
+__all__ = ["Machine", "Plan", "Prediction", "Problem", "machine_of", "plan", "plans", "ranked"]

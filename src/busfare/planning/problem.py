@@ -29,15 +29,6 @@ MOST_STREAMS, MOST_PLAYED = 256, 128
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """One stage of a pipeline: bytes copied in before its kernel, its kernel's seconds, bytes copied out after."""
-
-    kernel_seconds: float
-    h2d_bytes: float = 0.0
-    d2h_bytes: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
 class Problem:
     """One kernel with the data that it needs from the host and gives back. Bytes and seconds.
 
@@ -47,7 +38,6 @@ class Problem:
     `access_bytes`: how much one access of neighbouring threads takes at once; None: whole packets.
     `levels`: into how many chunks the data can be cut. `kernel_at`: t_E measured with so many chunks.
     `copies_*`: separate arrays copied each way.
-    `steps`: more than one kernel in the pipeline; their bytes and seconds add up to those above.
     `launch_seconds`: the host's time for each call.
     `copies_in_order`: chunks need chunks before them, so that copies in go through one stream; `reads_neighbours`: and the
     next one. `shared_bytes` of `h2d_bytes` are needed by every chunk, and copied before the first. `reallocate`:
@@ -71,7 +61,6 @@ class Problem:
     copies_in: int = 1
     copies_out: int = 1
     kernel_at: tuple[tuple[int, float], ...] = ()
-    steps: tuple[Step, ...] = ()
     launch_seconds: float = 0.0
     copies_in_order: bool = False
     reads_neighbours: bool = False
@@ -88,7 +77,7 @@ class Problem:
     @property
     def has_closed_form(self) -> bool:
         """Whether the equations leave nothing of this problem out."""
-        return not (self.launch_seconds or self.reads_neighbours or self.steps or self.shared_bytes)
+        return not (self.launch_seconds or self.reads_neighbours or self.shared_bytes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ numbers of streams at once.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import product
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -18,7 +17,7 @@ import numpy as np
 from busfare.errors import InputError
 from busfare.nodes import Contention, Curve, FloatArray, Shares
 from busfare.planning.machine import Machine
-from busfare.planning.problem import Problem, Step
+from busfare.planning.problem import Problem
 from busfare.timeline.program import Mapped, Program, mapped_seconds
 
 
@@ -114,14 +113,13 @@ def carried(problem: Problem, machine: Machine, layout: Layout) -> tuple[float, 
 
 def program_of(problem: Problem, machine: Machine, strategy: str, streams: int = 1) -> Program:
     """The strategy's program of `streams` chunks, issued as breadth-first code does: copies in, kernels, copies out of all
-    chunks, step by step; chunk by chunk where an engine has a stream. Raises InputError for a kernel without a time.
+    chunks; chunk by chunk where an engine has a stream. Raises InputError for a kernel without a time.
     """
     layout = layout_of(machine, strategy)
     count = 1 if layout.over == "one" else streams
     part = 1 / count
     whole = kernel_seconds(problem, machine)
     total = float(kernel_split(problem, whole, np.array(float(count)), layout))
-    steps = problem.steps or (Step(total, problem.h2d_bytes, problem.d2h_bytes),)
     more_in, more_out = carried(problem, machine, layout)
     sides = ("h2d", layout.into, problem.h2d_bytes), ("d2h", layout.out, problem.d2h_bytes)
     curves = {side[0]: _curve(machine, *side) for side in sides}
@@ -133,7 +131,8 @@ def program_of(problem: Problem, machine: Machine, strategy: str, streams: int =
     shared = 0.0 if layout.over == "one" else problem.shared_bytes
     if shared:
         first = (program.copy("h2d", shared, curves["h2d"], 0, first, blocks),)
-    chunked = 1 - shared / max(problem.h2d_bytes, shared, 1.0)
+    into = problem.h2d_bytes * more_in * (1 - shared / max(problem.h2d_bytes, shared, 1.0))
+    out = problem.d2h_bytes * more_out
     last: list[tuple[int, ...]] = [first] * count
 
     def copies(direction: Literal["h2d", "d2h"], n: int, size: float, number: int, stream: int) -> None:
@@ -145,8 +144,7 @@ def program_of(problem: Problem, machine: Machine, strategy: str, streams: int =
     ahead = problem.reads_neighbours
     in_order = by_engine or ahead or problem.copies_in_order
     rounds = [(n,) for n in range(count)] if by_engine and not ahead else [tuple(range(count))]
-    for chunks, step in product(rounds, steps):
-        into, out = step.h2d_bytes * more_in * chunked, step.d2h_bytes * more_out
+    for chunks in rounds:
         for n in chunks if layout.into != "mapped" else ():
             copies("h2d", n, into * part, arrays[0], 0 if in_order else n + 2)
         following = [*last[1:], ()] if ahead else [()] * count
@@ -156,8 +154,7 @@ def program_of(problem: Problem, machine: Machine, strategy: str, streams: int =
                 for direction, memory, size in (("h2d", layout.into, into), ("d2h", layout.out, out))
             )
             stream = 1 if by_engine else n + 2
-            seconds = step.kernel_seconds * part
-            last[n] = (program.kernel(seconds, stream, last[n] + following[n], reads, writes),)
+            last[n] = (program.kernel(total * part, stream, last[n] + following[n], reads, writes),)
         for n in chunks if layout.out != "mapped" else ():
             copies("d2h", n, out * part, arrays[1], 2 if by_engine else n + 2)
     return program
