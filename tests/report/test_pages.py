@@ -117,7 +117,7 @@ PAGES: list[tuple[Callable[[Path], Document], set[str], tuple[str, ...]]] = [
     (on_another_node, {"projection"}, ()),
     (probe, {"bandwidth", "latency", "residuals"}, ()),
     (strategies, {"cell0", "sweep0"}, ()),
-    (methods, {"situation1", "situation2", "published"}, ()),
+    (methods, {"situation1", "situation2"}, ()),
 ]  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from busfare.show.blocks import bar, machine
 from busfare.show.document import Block, Cells, Document, Figure, Table, Text, numbers, table, words
 from busfare.show.svg import COLOUR, COLOURS, Bar, Bars, BarSeries, Line, Lines
 
-RUN, PUBLISHED = COLOUR["whole run"], COLOUR["others"]
+RUN = COLOUR["whole run"]
 BENCHED = (
     "Measured: by events on the GPU (strategies) or the host clock (methods); the mean of several runs, with every result "
     "checked. Predicted: by plan, from the node's parameters and the kernel's time alone; hatched or dashed."
@@ -87,25 +87,18 @@ def _cell(cell: results.StrategyCell, seen: str, number: int) -> list[Block]:
         f"{time(cell.measured_link_seconds)}; "
         + (f"checked against {cell.checked_against}" if cell.checked_against else "not checked")
     )
-    strategy, measured = {"strategy": "strategy"}, {"streams": "streams", seen: "measured_seconds"}
-    interval: Cells[results.Version] = {
-        "interval": lambda v: " – ".join(map(time, v.measured_interval_seconds))
-    }
-    predicted = {**DUE, "host's clock": "measured_host_seconds"}
-    checked: Cells[results.Version] = {"checked": lambda v: "yes" if v.checked else "no"}
-    every = {**measured, **interval, **predicted}
+    figures = {"streams": "streams", seen: "measured_seconds", **DUE, "host's clock": "measured_host_seconds"}
     series = [
         BarSeries(seen, RUN, [bar(v.measured_seconds) for v in fastest]),
         BarSeries("predicted", RUN, [*map(bar, fastest)]),
     ]
     labels = [_name(v) for v in fastest]
     return [
-        table(fastest, title, strategy, {**measured, **predicted}, notes=[sentence, facts]),
+        table(fastest, title, {"strategy": "strategy"}, figures, notes=[sentence, facts]),
         Figure(f"cell{number}", Bars(labels, series, "time; dotted: the limit", mark=cell.limit.seconds)),
         Figure(
             f"sweep{number}", Lines(_against_streams(cell, seen), "streams", "time", y_log=False, whole=True)
         ),
-        table(cell.versions, "every version", strategy, every, checked, face="folded"),
     ]
 
 
@@ -134,7 +127,7 @@ def methods_document(result: results.MethodsResult) -> Document:
             title = f"Situation {number}: {several(accesses, 'access')} per element, relative to the slowest method"
             blocks.append(Figure(f"situation{number}", _ranges(cells, result.seen), title))
     blocks += [_case(cell) for cell in result.cells]
-    blocks += _with_published(result)
+    blocks.append(_with_published(result))
     return _benched("Migration methods", result, blocks)
 
 
@@ -172,7 +165,7 @@ def _ranges(cells: list[results.MethodsCell], seen: str) -> Bars:
     return Bars(labels, series, "time relative to the slowest method", "", stacked=True)
 
 
-def _with_published(result: results.MethodsResult) -> list[Block]:
+def _with_published(result: results.MethodsResult) -> Table:
     single, repeated = result.normalised.situation_1, result.normalised.situation_2
     published = result.published.situation_1
 
@@ -182,12 +175,4 @@ def _with_published(result: results.MethodsResult) -> list[Block]:
     methods = list(dict.fromkeys((*single, *repeated, *published)))
     rows = [(name, *(share(ratios, name) for ratios in (single, repeated, published))) for name in methods]
     columns = words("over zero-copy") + numbers("here, 1 access", "here, 50", "S16's GT 740, 1")
-    series = [
-        BarSeries(name, colour, [Bar(ratios.get(method), share(ratios, method)) for method in methods])
-        for name, ratios, colour in (
-            (f"{result.gpu}, {result.seen}", single, RUN),
-            ("GT 740, published [S16]", published, PUBLISHED),
-        )
-    ]
-    chart = Bars(methods, series, "time relative to zero-copy, one access", "")
-    return [Table(columns, rows, "Mean of S16's five sizes"), Figure("published", chart)]
+    return Table(columns, rows, "Mean of S16's five sizes")
