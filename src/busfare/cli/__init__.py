@@ -65,6 +65,7 @@ REMOVED = {
     "record --threads": "give JAX's own profile (jax.profiler.trace) to busfare report",
     "export --to nsys-sqlite": "use --to parquet",
     "export --to otf2": "use --to perfetto, or parquet",
+    "plan --access-bytes": "multiply --accesses-in and --accesses-out: by 1.7 for accesses of 32 bytes",
     "plan --chunks": "leave it out; chunks are equal, and --kernel-at gives the time of small ones",
     "plan --queues": "leave it out; every stream has its queue, unless CUDA_DEVICE_MAX_CONNECTIONS is lower",
     "plan --concurrent-kernels": "give --kernel-at N=TIME with the time of N chunks' kernels together",

@@ -127,12 +127,12 @@ class Machine:
         cores = "" if type_ in ("fp32", "fp64") else ", tensor cores where it has them"
         return Basis(f"operations {type_}", rate, "FLOP/s", "data-sheet", f"peak rate of the GPU{cores}")
 
-    def access_cost(self, flow: Flow, access_bytes: float | None) -> float:
+    def access_cost(self, flow: Flow, access_bytes: float) -> float:
         """How much longer a byte takes in accesses of `access_bytes` than in long copies; at least 1.
 
         An access takes packets of its own, and moves one sector of 32 bytes at least.
         """
-        if access_bytes is None or self.gpu.unified_memory:
+        if self.gpu.unified_memory:
             return 1.0
         moved = max(access_bytes, SECTOR_BYTES)
         path = self.node.host_path(0)

@@ -35,7 +35,6 @@ class Problem:
     `kernel_seconds` is t_E with the data in device memory; None: from `flops` of numbers of `type` (None: fp32) and
     `device_bytes` by the roofline.
     `accesses_*`: how often the kernel touches each element, which mapped memory pays for every time.
-    `access_bytes`: how much one access of neighbouring threads takes at once; None: whole packets.
     `levels`: into how many chunks the data can be cut. `kernel_at`: t_E measured with so many chunks.
     `copies_*`: separate arrays copied each way.
     `launch_seconds`: the host's time for each call.
@@ -54,7 +53,6 @@ class Problem:
     device_bytes: float | None = None
     accesses_in: float = 1.0
     accesses_out: float = 1.0
-    access_bytes: float | None = None
     streams: int | None = None
     levels: int | None = None
     memory: Literal["pinned", "pageable"] = "pinned"

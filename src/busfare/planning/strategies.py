@@ -103,12 +103,10 @@ def kernel_split(problem: Problem, whole: float, streams: FloatArray, layout: La
     return np.asarray(np.minimum(split, whole) if layout.over == "chunk" else split)
 
 
-def carried(problem: Problem, machine: Machine, layout: Layout) -> tuple[float, float]:
-    """How often each byte crosses the link, in and out: mapped ones once an access, in packets of its size [W14 §VI]."""
-    size = problem.access_bytes
-    into = problem.accesses_in * machine.access_cost("read", size) if layout.into == "mapped" else 1.0
-    out = problem.accesses_out * machine.access_cost("write", size) if layout.out == "mapped" else 1.0
-    return into, out
+def carried(problem: Problem, layout: Layout) -> tuple[float, float]:
+    """How often each byte crosses the link, in and out: mapped ones once an access [W14 §VI]."""
+    into = problem.accesses_in if layout.into == "mapped" else 1.0
+    return into, problem.accesses_out if layout.out == "mapped" else 1.0
 
 
 def program_of(problem: Problem, machine: Machine, strategy: str, streams: int = 1) -> Program:
@@ -120,7 +118,7 @@ def program_of(problem: Problem, machine: Machine, strategy: str, streams: int =
     part = 1 / count
     whole = kernel_seconds(problem, machine)
     total = float(kernel_split(problem, whole, np.array(float(count)), layout))
-    more_in, more_out = carried(problem, machine, layout)
+    more_in, more_out = carried(problem, layout)
     sides = ("h2d", layout.into, problem.h2d_bytes), ("d2h", layout.out, problem.d2h_bytes)
     curves = {side[0]: _curve(machine, *side) for side in sides}
     arrays = (1, 1) if strategy in AT_ONCE else (problem.copies_in, problem.copies_out)

@@ -83,7 +83,7 @@ class _Side(NamedTuple):
 
 def _sides(problems: Sequence[Problem], machine: Machine, strategy: str, streams: FloatArray) -> list[_Side]:
     layout = layout_of(machine, strategy)
-    times = [carried(p, machine, layout) for p in problems]
+    times = [carried(p, layout) for p in problems]
     sides = []
     for at, (direction, memory) in enumerate(zip(("h2d", "d2h"), layout[:2], strict=True)):
         curve: Curve = getattr(machine.curves(direction), memory)

@@ -38,9 +38,9 @@ prefill = q.points(q.whole(1, 1 << 40), q.above_zero(q.parse_seconds), "TOKENS=T
 @dataclass(frozen=True, kw_only=True)
 class Kernel(Question):
     """A kernel with its data. `kernel`: its seconds with the data on the GPU; `kernel_at`: seconds by number of chunks;
-    `access_bytes`: what neighbouring threads touch at once; `launch`: the host's seconds for each call; `type`: of the
-    numbers that `flops` counts. `h2d_shared`: bytes of `h2d` that every chunk needs; `dependent_chunks`: chunks need the
-    data of their neighbours. `reallocate`: iterations allocate device buffers.
+    `launch`: the host's seconds for each call; `type`: of the numbers that `flops` counts. `h2d_shared`: bytes of `h2d` that
+    every chunk needs; `dependent_chunks`: chunks need the data of their neighbours. `reallocate`: iterations allocate
+    device buffers.
     """
 
     h2d: q.LinkSize | None = None
@@ -54,7 +54,6 @@ class Kernel(Question):
     device_bytes: q.LinkSize | None = None
     accesses_in: q.Positive | None = None
     accesses_out: q.Positive | None = None
-    access_bytes: q.LinkSize | None = None
     streams: Annotated[int | None, q.whole(1, MOST_CHUNKS)] = None
     levels: Annotated[int | None, q.whole(1, MOST_CHUNKS)] = None
     memory: Annotated[Literal["pinned", "pageable"] | None, q.word("pinned", "pageable")] = None

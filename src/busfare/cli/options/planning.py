@@ -70,7 +70,6 @@ strategies = Command(
     option("--reallocate", "Every iteration allocates and frees its device buffers.", is_flag=True),
     option("--accesses-in N", "How often the kernel reads each input element."),
     option("--accesses-out N", "How often the kernel writes each output element."),
-    option("--access-bytes SIZE", "Bytes that neighbouring threads access together: 32B."),
     option("--copies-in N", "Number of separate arrays copied in."),
     option("--copies-out N", "Number of separate arrays copied back."),
     option("--kernel-at N=TIME", "Kernel time if cut into N chunks; repeatable.", multiple=True),
