@@ -116,7 +116,7 @@ PAGES: list[tuple[Callable[[Path], Document], set[str], tuple[str, ...]]] = [
     (changed, {"gains", "path", "timeline"}, ()),
     (on_another_node, {"projection"}, ()),
     (probe, {"bandwidth", "latency", "residuals"}, ()),
-    (strategies, {"cell0", "sweep0"}, ()),
+    (strategies, {"cell0"}, ()),
     (methods, {"situation1", "situation2"}, ()),
 ]  # fmt: skip
 

@@ -16,14 +16,14 @@ from busfare.measure import cases
 from busfare.measure.bench import methods, strategies
 from busfare.measure.bench import run as results
 from busfare.measure.bench.run import Benched, MethodsResult, Run, Say, StrategiesResult
-from busfare.measure.probe import ProbedCase, ProbeResult, ResidualCase, evaluated, measured
+from busfare.measure.probe import ProbeResult, ResidualCase, evaluated, measured
 from busfare.measure.run import Progress
 from busfare.measure.virtual import VirtualDevice, VirtualMethods, VirtualStrategies
 from busfare.nodes import Node, load_node
 from busfare.planning import machine_of
 from busfare.questions import Bench, BenchMethods, BenchStrategies, Probe
 
-__all__ = ["ProbeResult", "ProbedCase", "ResidualCase", "bench", "opened", "read_result", "results"]
+__all__ = ["ProbeResult", "ResidualCase", "bench", "opened", "read_result", "results"]
 
 
 class _Measured(NamedTuple):

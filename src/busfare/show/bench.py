@@ -8,12 +8,12 @@ from busfare.advise.amounts import percent, ratio, several, size, time
 from busfare.answers.measure import results
 from busfare.show.blocks import bar, machine
 from busfare.show.document import Block, Cells, Document, Figure, Table, Text, numbers, table, words
-from busfare.show.svg import COLOUR, COLOURS, Bar, Bars, BarSeries, Line, Lines
+from busfare.show.svg import COLOUR, Bar, Bars, BarSeries
 
 RUN = COLOUR["whole run"]
 BENCHED = (
     "Measured: by events on the GPU (strategies) or the host clock (methods); the mean of several runs, with every result "
-    "checked. Predicted: by plan, from the node's parameters and the kernel's time alone; hatched or dashed."
+    "checked. Predicted: by plan, from the node's parameters and the kernel's time alone; hatched."
 )
 VIRTUAL = "VIRTUAL: simulated node; nothing was measured or checked. "
 #: Of a prediction beside what was measured.
@@ -29,7 +29,7 @@ RANGES = {
 
 
 def strategies_document(result: results.StrategiesResult) -> Document:
-    """A line a strategy of each cell, at its fastest number of streams; what was picked; against the number of streams."""
+    """A line a strategy of each cell, at its fastest number of streams; what was picked."""
     blocks: list[Block] = [_picked(result)]
     for number, cell in enumerate(result.cells):
         blocks += _cell(cell, result.seen, number)
@@ -96,26 +96,11 @@ def _cell(cell: results.StrategyCell, seen: str, number: int) -> list[Block]:
     return [
         table(fastest, title, {"strategy": "strategy"}, figures, notes=[sentence, facts]),
         Figure(f"cell{number}", Bars(labels, series, "time; dotted: the limit", mark=cell.limit.seconds)),
-        Figure(
-            f"sweep{number}", Lines(_against_streams(cell, seen), "streams", "time", y_log=False, whole=True)
-        ),
     ]
 
 
 def _name(version: results.Fastest | results.Version) -> str:
     return f"{version.strategy} ({version.streams})" if version.streams > 1 else version.strategy
-
-
-def _against_streams(cell: results.StrategyCell, seen: str) -> list[Line]:
-    lines: list[Line] = []
-    for strategy, colour in (("streams", RUN), ("hybrid", COLOURS[5])):
-        versions = [v for v in cell.versions if v.strategy == strategy]
-        x, predicted = [v.streams for v in versions], [v.predicted_seconds for v in versions]
-        lines += [
-            Line(f"{strategy}, {seen}", colour, x, [v.measured_seconds for v in versions]),
-            Line(f"{strategy}, predicted", colour, x, predicted, predicted=True),
-        ]
-    return [line for line in lines if line.x]
 
 
 def methods_document(result: results.MethodsResult) -> Document:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from busfare.advise.amounts import percent, rate, several, signed_percent, size, time
-from busfare.answers.measure import ProbedCase, ProbeResult, ResidualCase
+from busfare.answers.measure import ProbeResult, ResidualCase
 from busfare.nodes import CollectiveCurve, Contention, Cost, Curve, Kernels
 from busfare.show.blocks import machine
 from busfare.show.document import Block, Cells, Document, Figure, Table, Text, numbers, table, words
@@ -45,7 +45,7 @@ def probe_document(result: ProbeResult) -> Document:
     blocks += [Text(f"DISTURBED: {sentence}", "bold") for sentence in result.disturbances]
     reasons = Counter(row.why for row in result.left_out)
     blocks += [Text(f"left out, {several(count, 'case')}: {why}") for why, count in reasons.items()]
-    blocks += [*_figures(result), *_peers(result.cases), machine(result.facts)]
+    blocks += [*_figures(result), machine(result.facts)]
     return Document(f"busfare probe: {node.name}", played + node.title, "", blocks, PROBED)
 
 
@@ -160,16 +160,3 @@ def _residuals(cases: Sequence[ResidualCase]) -> list[Figure]:
     line = Line("error", COLOUR["copies"], measured, errors, apart=True, hovers=hovers)
     chart = Lines([line], "measured time", "error, %", "s", "%", y_log=False)
     return [Figure("residuals", chart, "Predicted over measured, on sizes not used for the fit")]
-
-
-def _peers(cases: Sequence[ProbedCase]) -> list[Table]:
-    """The rate of the largest copy between every ordered pair of GPUs."""
-    rates: dict[tuple[int, int | None], tuple[int, str]] = {}
-    for case in sorted(cases, key=lambda case: case.bytes):
-        single = case.mode in ("copies", "kernel") and case.count == 1
-        if case.direction == "p2p" and single and case.device_seconds:
-            rates[case.gpu, case.peer] = case.bytes, rate(case.bytes / case.device_seconds)
-    gpus = sorted({gpu for pair in rates for gpu in pair if gpu is not None})
-    rows = [(f"from GPU {a}", *(rates.get((a, b), (0, "–"))[1] for b in gpus)) for a in gpus]
-    columns = words("") + numbers(*(f"to GPU {b}" for b in gpus))
-    return [Table(columns, rows, "Between GPUs", face="page")] if rows else []
