@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -143,10 +144,16 @@ def test_a_closed_folder_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "cannot list the directory (Permission denied)" in job.failures[0][1]
 
 
-@pytest.mark.parametrize("jobs", [0, 100_000])
-def test_the_number_of_processes_is_bounded(jobs: int) -> None:
-    with pytest.raises(InputError, match="from 1 to"):
-        Report.of(jobs=jobs)
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ({"jobs": 0}, "from 1 to"),
+        ({"jobs": 100_000}, "from 1 to"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(how: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Report.of(**how)
 
 
 @pytest.fixture
