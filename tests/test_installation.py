@@ -32,7 +32,7 @@ def test_doctor_says_what_works_and_what_to_do_for_the_rest(tmp_path: Path) -> N
     result = json.loads(done.stdout)
     assert result["schema"] == "busfare.doctor/1"
     checks = {check["what"]: check for check in result["checks"]}
-    assert checks["busfare itself"]["works"]
+    assert checks["busfare itself"]["works"] and checks["extra 'jobs'"]["works"]
     assert checks["nsys"] == checks["nsys"] | {"works": True, "is_there": str(tmp_path / "nsys")}
     assert not checks["mpirun"]["works"] and "install Open MPI" in checks["mpirun"]["change"]
     shown = busfare("doctor", PATH=str(tmp_path)).stdout

@@ -118,8 +118,12 @@ class Noted(Progress):
     """Progress that keeps what it is given; `at` is called with the number of parts done."""
 
     def __init__(self, at: Callable[[int], object] | None = None) -> None:
+        self.texts: list[str] = []
         self.seen: list[tuple[int, int, int]] = []
         self._at = at
+
+    def warn(self, text: str) -> None:
+        self.texts.append(text)
 
     def parts(self, done: int, whole: int, failed: int) -> None:
         self.seen.append((done, whole, failed))

@@ -18,7 +18,7 @@ from busfare.jobs import run as run_module
 from busfare.jobs.partial import Partial, partial_of
 from busfare.jobs.parts import Part
 from busfare.jobs.reduce import Job
-from busfare.jobs.run import Outcome, do_part, run_job
+from busfare.jobs.run import Outcome, decoded, do_part, run_job
 from busfare.questions import Report
 from busfare.show.job import job_document
 from busfare.show.terminal import show
@@ -144,11 +144,18 @@ def test_a_closed_folder_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "cannot list the directory (Permission denied)" in job.failures[0][1]
 
 
+@pytest.mark.parametrize(("made", "version"), [(Outcome("99"), "busfare 99"), ({}, "another busfare")])
+def test_a_worker_of_another_version_is_refused(made: object, version: str) -> None:
+    with pytest.raises(InputError, match=f"a worker runs {version}"):
+        decoded(msgspec.json.encode(made))
+
+
 @pytest.mark.parametrize(
     ("how", "message"),
     [
         ({"jobs": 0}, "from 1 to"),
         ({"jobs": 100_000}, "from 1 to"),
+        ({"scheduler": "tcp://x:1", "jobs": 2}, "leave out `jobs`"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(how: dict[str, Any], message: str) -> None:
@@ -201,7 +208,7 @@ def test_mutated_traces_are_reduced_or_reported(
     surprises = []
     for number in range(40):
         path = input_number(number, SEED, corpus, tmp_path)
-        outcome = msgspec.json.decode(do_part(Part(str(path), True), None, advised), type=Outcome)
+        outcome = decoded(do_part(Part(str(path), True), None, advised))
         assert (outcome.partial is None) != (outcome.failure is None)
         if outcome.partial is not None:
             job.add(f"{number}", outcome.partial)

@@ -95,6 +95,7 @@ def _recorder() -> Iterator[Check]:
 def _extras() -> Iterator[Check]:
     extras = (
         ("gpu", "probe, bench", ("cuda.bindings", "nvtx", "pynvml")),
+        ("jobs", "report --scheduler", ("distributed",)),
         ("notebook", "pictures in a notebook, .to_pandas()", ("IPython", "pandas", "pyarrow")),
     )
     for extra, needed_for, packages in extras:

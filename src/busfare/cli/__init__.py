@@ -47,9 +47,8 @@ TIMED = "time your kernel, and use `plan --kernel TIME`"
 REMOVED = {
     "probe --fault": "--virtual NODE simulates a node without faults",
     "help --man": "use `busfare help`, or `--help` of a command",
-    "report --resume": "run the command again with --jobs N",
-    "report --slurm": "run the command in an allocation of Slurm, with --jobs N",
-    "report --scheduler": "use --jobs N on a machine with many cores",
+    "report --resume": "run the command again with --jobs N, or --scheduler ADDRESS",
+    "report --slurm": "start a Dask scheduler and workers with Slurm and use --scheduler",
     "what-if --as-arguments": "`busfare report` bounds the gain of passing small copies as kernel arguments",
     "what-if --offload-schedule": "use plan offload --from-trace TRACE",
     "what-if --with-loop": "use --batch-below SIZE, which keeps the loop that makes the copies",

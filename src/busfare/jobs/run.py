@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Generator, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 
 import msgspec
 import polars as pl
 
+from busfare import __version__
 from busfare.errors import InputError, StoppedError
 from busfare.jobs.partial import Advise, Partial, partial_of
 from busfare.jobs.parts import MOST_TRACES, Part, find_parts, shown
 from busfare.jobs.reduce import Job
-from busfare.jobs.workers import Processes, Work, interrupts, read_by, usual_processes
+from busfare.jobs.workers import DaskWorkers, Processes, Work, connected, interrupts, read_by, usual_processes
 from busfare.nodes import Node
 from busfare.printable import printable
 from busfare.questions import Report
@@ -22,7 +24,11 @@ from busfare.trace import may_be_trace, read
 
 
 class Progress:
-    """How far a job is. This one shows nothing."""
+    """How far a job is. This one shows nothing but what the user may have to set right."""
+
+    def warn(self, text: str) -> None:
+        """Something that the user may have to set right while it goes on."""
+        print(f"busfare: {text}", file=sys.stderr)
 
     def parts(self, done: int, whole: int, failed: int) -> None:
         """So many parts are done, of so many."""
@@ -40,13 +46,12 @@ def run_job(
     job.duplicates, job.failures = named.duplicates, list(named.unlisted.items())
     done, whole = 0, len(named.parts)
     parts = [part._replace(of_many=whole > MOST_TRACES) for part in named.parts]
-    reading = _read(parts, node, how, partial(do_part, advise=advise))
+    reading = _read(parts, node, how, progress, partial(do_part, advise=advise))
     try:
         with interrupts() as interrupted, closing(reading) as outcomes:
             for part, encoded in outcomes:
                 interrupted()
-                text = encoded if isinstance(encoded, bytes) else _failed(part, encoded)
-                outcome = msgspec.json.decode(text, type=Outcome)
+                outcome = decoded(encoded if isinstance(encoded, bytes) else _failed(part, encoded))
                 done += 1
                 path = shown(part.path)
                 if outcome.partial is not None:
@@ -64,14 +69,19 @@ def run_job(
 
 
 def _read(
-    parts: Sequence[Part], node: Node | None, how: Report, work: Work
+    parts: Sequence[Part], node: Node | None, how: Report, progress: Progress, work: Work
 ) -> Generator[tuple[Part, bytes | str]]:
-    """As `read_by`, by as many processes as `how` says, or as are usual."""
-    if parts and (processes := how.jobs or usual_processes(parts)) > 1:
-        with Processes(processes) as workers:
-            yield from read_by(workers, iter(parts), node, work)
-    else:
-        yield from ((part, work(part, node)) for part in parts)
+    """As `read_by`, by the workers that `how` names, or as many processes as are usual."""
+    if not parts:
+        return
+    with ExitStack() as stack:
+        if how.scheduler:
+            client = stack.enter_context(connected(how.scheduler))
+            yield from read_by(DaskWorkers(client, progress.warn), iter(parts), node, work)
+        elif (processes := how.jobs or usual_processes(parts)) > 1:
+            yield from read_by(stack.enter_context(Processes(processes)), iter(parts), node, work)
+        else:
+            yield from ((part, work(part, node)) for part in parts)
 
 
 def _nothing(job: Job, paths: list[Path]) -> str:
@@ -86,6 +96,7 @@ def _nothing(job: Job, paths: list[Path]) -> str:
 class Outcome(msgspec.Struct, frozen=True):
     """What became of a part: a partial, or why there is none; neither: no trace, and nobody said that it was one."""
 
+    version: str
     partial: Partial | None = None
     failure: str | None = None
 
@@ -115,4 +126,18 @@ def _failed(part: Part, why: str) -> bytes:
 
 def _encoded(made: Partial | None = None, failure: str | None = None) -> bytes:
     failure = None if failure is None else printable(failure)
-    return msgspec.json.encode(Outcome(made, failure))
+    return msgspec.json.encode(Outcome(__version__, made, failure))
+
+
+def decoded(outcome: bytes) -> Outcome:
+    """An Outcome that `do_part` returned. Raises InputError if another version of busfare made it."""
+    try:
+        made = msgspec.json.decode(outcome, type=Outcome)
+    except msgspec.MsgspecError:
+        made = None
+    if made is None or made.version != __version__:
+        maker = f"busfare {made.version}" if made else "another busfare"
+        raise InputError(
+            f"a worker runs {maker}, this machine {__version__}; install the same version everywhere"
+        )
+    return made

@@ -1,16 +1,19 @@
-"""Parts read by processes of this machine, whatever becomes of these."""
+"""Parts read by workers, whatever becomes of these: processes of this machine, or of a Dask cluster that the user runs."""
 
 from __future__ import annotations
 
+import gc
+import logging
 import multiprocessing
 import os
 import re
 import signal
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing import resource_tracker
@@ -18,14 +21,19 @@ from pathlib import Path, PurePosixPath
 from types import FrameType
 from typing import Any
 
+import msgspec
+
 from busfare.errors import InputError
 from busfare.jobs.parts import Part, size_of
 from busfare.nodes import Node
+from busfare.printable import printable
 
 #: What a worker does with a part, given the node that the user named: its Outcome as JSON.
 Work = Callable[[Part, "Node | None"], bytes]
 #: A part whose workers died is tried so often with nothing beside it before it is reported.
 ALONE_TRIES = 2
+#: Small parts go to a worker together, up to so many bytes: to hand one out may cost as much as to read it.
+TOGETHER_BYTES = 4 << 20
 LOOK_SECONDS = 2.0
 #: Fewer parts are read here, one after the other: to start processes costs a second each.
 MANY_PARTS = 16
@@ -38,6 +46,12 @@ KEEPS_MEMORY = {
     "MALLOC_TOP_PAD_": str(64 << 20),
     "_RJEM_MALLOC_CONF": "dirty_decay_ms:10000,muzzy_decay_ms:10000",
 }
+#: Groups of parts handed out at once for each thread of the cluster: enough to keep it busy, few enough to hold no more.
+AHEAD, FEWEST_AHEAD = 3, 16
+CONNECT_SECONDS = 15
+PATIENT_SECONDS = 60.0
+#: With no worker for so long after there were some, none will come: a nanny restarts one within seconds.
+LONELY_SECONDS = 120.0
 #: Of either version of control groups: its folder, files of the limit and of what is taken, and in memory.stat what caches
 #: of files hold [Linux, Documentation: cgroup-v2, cgroup-v1/memory].
 VERSION_2 = ("sys/fs/cgroup", "memory.max", "memory.current", "inactive_file")
@@ -45,37 +59,68 @@ VERSION_1 = ("sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_b
 
 
 def read_by(
-    workers: Processes, parts: Iterator[Part], node: Node | None, work: Work
+    workers: Processes | DaskWorkers, parts: Iterator[Part], node: Node | None, work: Work
 ) -> Generator[tuple[Part, bytes | str]]:
     """Each part with its Outcome, as they come, or with why there is none: its workers died.
 
-    Raises InputError if the workers cannot do the work at all.
+    Raises InputError if the workers cannot do the work at all, or they or their scheduler are lost.
     """
-    running: dict[Future[bytes], tuple[Part, int]] = {}
+    running: dict[Future[list[bytes]], tuple[list[Part], int]] = {}
     suspects: deque[tuple[Part, int]] = deque()
+    submitted = 0
+
+    # A part at a time first, so that a short job is spread over all workers; then more and more.
+    def most() -> int:
+        return min(workers.together, 1 + submitted // workers.wanted())
+
+    groups = small_ones_together(parts, most)
     while True:
-        while len(running) < workers.wanted() and (part := next(parts, None)):
-            running[workers.submit(work, part, node)] = part, 0
+        while len(running) < workers.wanted() and (group := next(groups, None)):
+            running[workers.submit(_do_all, work, group, node)] = group, 0
+            submitted += 1
         if not running and suspects:
             part, deaths = suspects.popleft()
-            running[workers.submit(work, part, node)] = part, deaths
+            running[workers.submit(_do_all, work, [part], node)] = [part], deaths
         if not running:
             return
         for future in wait(running, LOOK_SECONDS, FIRST_COMPLETED).done:
-            part, deaths = running.pop(future)
+            group, deaths = running.pop(future)
+            outcomes: Sequence[bytes | str] = []
             try:
-                outcome: bytes | str = future.result()
-            except BrokenProcessPool as error:
+                outcomes = future.result()
+            except workers.lost as error:
                 # All that the dead had to do is blamed: who is to blame shows when each is tried alone.
                 if deaths < ALONE_TRIES:
-                    suspects.append((part, deaths + 1))
-                    continue
-                outcome = f"every worker that read it died ({short(error)})"
+                    suspects.extend((part, deaths + 1) for part in group)
+                else:
+                    outcomes = [f"every worker that read it died ({short(error)})"] * len(group)
+            except CancelledError:
+                raise InputError("lost the Dask scheduler; start it again") from None
             except Exception as error:  # do_part never raises: the worker could not even run it
                 raise InputError(
-                    f"a worker failed ({type(error).__name__}: {short(error)}); install busfare again"
+                    f"a worker failed ({type(error).__name__}: {short(error)}); install busfare and the same "
+                    "packages on the workers"
                 ) from None
-            yield part, outcome
+            yield from zip(group, outcomes, strict=False)
+
+
+def _do_all(work: Work, group: list[Part], node: Node | None) -> list[bytes]:
+    return [work(part, node) for part in group]
+
+
+def small_ones_together(parts: Iterator[Part], most: Callable[[], int]) -> Iterator[list[Part]]:
+    """Each part once, in order, with its neighbours as long as they are at most so many, and small together."""
+    group: list[Part] = []
+    held = 0
+    for part in parts:
+        size = size_of(part.path)
+        if group and (len(group) >= most() or held + size > TOGETHER_BYTES):
+            yield group
+            group, held = [], 0
+        group.append(part)
+        held += size
+    if group:
+        yield group
 
 
 def short(error: BaseException) -> str:
@@ -85,7 +130,12 @@ def short(error: BaseException) -> str:
 
 
 class Processes:
-    """Processes of this machine. A context: they end with it, at once. `wanted`: how many parts to have handed out."""
+    """Processes of this machine. A context: they end with it, at once. `lost` is what a future raises whose workers died;
+    `together`, the most parts of a group; `wanted`, how many groups to have handed out.
+    """
+
+    lost: type[Exception] = BrokenProcessPool
+    together = 1
 
     def __init__(self, jobs: int) -> None:
         self._jobs = jobs
@@ -107,7 +157,7 @@ class Processes:
     def wanted(self) -> int:
         return self._jobs + 1
 
-    def submit(self, task: Callable[..., bytes], *arguments: Any) -> Future[bytes]:
+    def submit(self, task: Callable[..., list[bytes]], *arguments: Any) -> Future[list[bytes]]:
         with _starting(self._jobs):
             try:
                 return self._pool.submit(task, *arguments)
@@ -168,6 +218,106 @@ def usual_processes(parts: Sequence[Part]) -> int:
     largest = max((size_of(part.path) for part in parts), default=0)
     cores = len(os.sched_getaffinity(0))
     return max(1, min(cores, MOST_PROCESSES, free_memory() // (PROCESS_BYTES + BYTES_A_BYTE * largest)))
+
+
+class DaskWorkers:
+    """The workers of `client`, asked now and then how many they are; else as `Processes`."""
+
+    together = 8
+
+    def __init__(self, client: Any, warn: Callable[[str], None]) -> None:
+        from distributed import KilledWorker
+
+        self.lost: type[Exception] = KilledWorker
+        self._client, self._warn = client, warn
+        self._counted, self._threads = float("-inf"), 0
+        self._seen: float | None = None
+        self._warn_after = time.monotonic() + PATIENT_SECONDS
+
+    def submit(self, task: Callable[..., list[bytes]], *arguments: Any) -> Future[list[bytes]]:
+        made: Future[list[bytes]] = Future()
+        self._client.loop.add_callback(hand_over, self._client.submit(task, *arguments, pure=False), made)
+        return made
+
+    def wanted(self) -> int:
+        """How many groups to have handed out. Raises InputError if all workers are gone for good."""
+        now = time.monotonic()
+        if now - self._counted > LOOK_SECONDS:
+            workers = self._client.scheduler_info(n_workers=-1)["workers"].values()
+            self._counted, self._threads = now, sum(worker["nthreads"] for worker in workers)
+            if workers:
+                self._seen = now
+            elif self._seen is None and now > self._warn_after:
+                self._warn_after = float("inf")
+                self._warn("still waiting for the first worker; is a worker queued?")
+            elif self._seen is not None and now - self._seen > LONELY_SECONDS:
+                raise InputError(f"no worker for {LONELY_SECONDS:.0f} s (killed or out of time); start more")
+        return max(FEWEST_AHEAD, AHEAD * self._threads)
+
+
+async def hand_over(running: Any, made: Future[list[bytes]]) -> None:
+    """Ends `made` as the Dask future `running` ends, waiting in its client's loop; cancels it where the scheduler is lost.
+    Dask's own executor raises a ValueError where that happens while a result is on its way.
+    """
+    try:
+        made.set_result(await running.result())
+    except BaseException as error:
+        if running.status == "error":
+            made.set_exception(error)
+        else:
+            made.cancel()
+            made.set_running_or_notify_cancel()
+
+
+@contextmanager
+def connected(address: str) -> Iterator[Any]:
+    """A client of the scheduler at `address` (tcp://host:port, or its scheduler file).
+
+    Raises InputError if Dask is missing or nothing answers.
+    """
+    try:
+        from distributed import Client
+    except ImportError:
+        raise InputError("`scheduler` needs Dask; run `pip install 'busfare[jobs]'`") from None
+    # Its log stays off the terminal, to the end of the process; each of its loggers may have a level of its own.
+    for name in ["distributed", *logging.root.manager.loggerDict]:
+        if name.split(".")[0] == "distributed":
+            logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+    try:
+        client = Client(_address(address), timeout=CONNECT_SECONDS, set_as_default=False)
+    except (OSError, ValueError, TypeError, ImportError) as error:
+        client, refusal = None, short(error)
+    except AssertionError:  # it gives its event loop ten seconds to start
+        raise InputError("Dask could not start because this machine is busy; try again") from None
+    if client is None:
+        gc.collect()  # a client half made that is freed while Dask starts another waits for itself, for ever
+        raise InputError(
+            f"`scheduler` {printable(address)}: no Dask scheduler answers there ({refusal}); "
+            "give tcp://HOST:PORT or a scheduler file"
+        )
+    try:
+        yield client
+    finally:
+        client.close(timeout=5)
+
+
+class SchedulerFile(msgspec.Struct):
+    """What Dask writes of its scheduler, as far as it is read."""
+
+    address: str
+
+
+def _address(place: str) -> str:
+    """The address of a scheduler, or the one in its file at `place`. Raises InputError for a file of something else."""
+    if not Path(place).is_file():
+        return place
+    try:
+        return msgspec.json.decode(Path(place).read_bytes(), type=SchedulerFile).address
+    except (OSError, msgspec.MsgspecError, UnicodeError) as error:
+        raise InputError(
+            f"`scheduler` {printable(place)}: no scheduler file of Dask ({short(error)}); give the one that "
+            "`dask scheduler --scheduler-file FILE` writes, or tcp://HOST:PORT"
+        ) from None
 
 
 def free_memory(root: Path = Path("/")) -> int:

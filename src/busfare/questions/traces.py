@@ -84,15 +84,18 @@ class Part(Question):
 
 @dataclass(frozen=True, kw_only=True)
 class Report(Part):
-    """Of a run: `unrecorded`, how long it takes when it is not recorded. Of a job: in how many processes (`jobs`) it is
-    read.
+    """Of a run: `unrecorded`, how long it takes when it is not recorded. Of a job: how it is read, in `jobs` processes or on
+    the workers of a Dask `scheduler`.
     """
 
     recorded_on: Where | None = None
     unrecorded: q.PositiveTime | None = None
     jobs: Annotated[int | None, q.whole(1, MOST_JOBS)] = None
+    scheduler: q.Text | None = None
 
     def __post_init__(self) -> None:
+        if self.scheduler and self.jobs:
+            raise InputError("`scheduler` uses its own workers; leave out `jobs`")
         if self.of_job and self.unrecorded:
             raise InputError("`unrecorded` is the time of one run: give it with one trace")
 
@@ -104,7 +107,7 @@ class Report(Part):
     @property
     def of_job(self) -> bool:
         """Whether it says how traces are read: then even one trace is a job."""
-        return bool(self.jobs)
+        return bool(self.jobs or self.scheduler)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -35,6 +35,9 @@ def job_progress() -> Iterator[JobProgress]:
     from busfare.jobs.run import Progress as Silent
 
     class Bar(Silent):
+        def warn(self, text: str) -> None:
+            shown.console.print(f"busfare: {text}", markup=False, highlight=False)
+
         def parts(self, done: int, whole: int, failed: int) -> None:
             sentence = f"{done}/{whole}{f', {failed} not readable' if failed else ''}"
             shown.update(task, completed=done, total=whole, description=sentence)

@@ -54,6 +54,7 @@ report = Command(
     RARE,
     fingerprinted,
     option("--jobs N", "Number of traces to read at once. Default for many: one per core."),
+    option("--scheduler ADDRESS", "Read traces on the workers of this Dask scheduler."),
 )
 
 what_if = Command(
