@@ -86,6 +86,15 @@ def test_what_a_link_needs_beyond_its_data_sheet_is_link_time() -> None:
     np.testing.assert_allclose(seconds, 1e-6 + 1.2 * new + host, rtol=1e-4)
 
 
+@pytest.mark.parametrize("lack", [1.2, 1.9, 4.0])
+def test_lanes_that_a_slow_link_lacked_are_not_counted_twice(lack: float) -> None:
+    size = 1 << 28
+    old, new = (node.host_path(0).seconds(np.array([float(size)]), "read")[0] for node in (NEW, OLD))
+    table = trace([8, size], [1000, 1000 + round(lack * old * 1e9)])
+    seconds = model("calibrated", recorded_on=NEW).seconds(table, OLD)
+    assert seconds[1] == pytest.approx(1e-6 + max(lack * old, new), rel=1e-5)
+
+
 @pytest.mark.parametrize(("old", "new"), [("h100-sxm", "dgx-1-p100"), ("dgx-1-p100", "h100-sxm")])
 def test_a_measured_rate_is_not_held_against_a_default(old: str, new: str) -> None:
     # 9 GB/s: slower than either link, so the processor sets the pace.

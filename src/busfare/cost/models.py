@@ -105,6 +105,8 @@ def _by_shares(batch: Batch, rest: FloatArray, old: Node, new: Node) -> FloatArr
     slack = max(1.0, float(np.min(rest[long] / old_link[long]))) if long.any() else 1.0
     link = np.minimum(slack * old_link, rest)
     moved = link * np.divide(new_link, old_link, out=np.ones_like(old_link), where=old_link > 0)
+    # What a link lacked may be lanes: a slower link takes no longer than its data sheet says, or than was recorded.
+    moved = np.minimum(moved, np.maximum(link, new_link))
     if copies.is_staged(batch, new):
         sizes = np.maximum(batch.sizes, 1.0)
         if not copies.is_staged(batch, old):  # the recorded times hold no staging
