@@ -138,7 +138,8 @@ def _in_every_plan(inside: Sequence[int], accessed: Sequence[int], allocated: in
         Row("h2d", "pinned", "after-kernel there-and-back event-kernel", powers(16 * KIB, MIB, 4)),
         Row("h2d d2h", "pinned", "copies", (64,), TRAINS),
         Row("none", "none", "empty launch synchronise", (0,)),
-        Row("h2d", "pinned", "reallocated", powers(64 * MIB, GIB, 4)),
+        # Of 1 GiB, the driver has not cleared all when 16 MiB arrive: an H200 lost no more there than at 256 MiB.
+        Row("h2d", "pinned", "reallocated", powers(64 * MIB, 256 * MIB, 4)),
         Row("none", "pinned", "allocate", allocations),
         Row("none", "pageable", "register", allocations),
     )
