@@ -70,9 +70,7 @@ class Calibrated:
 
     def __init__(self, latency_from: Node | None = None, recorded_on: Node | None = None) -> None:
         if recorded_on is None:
-            raise InputError(
-                "model 'calibrated': needs the node where the trace was recorded; name it with `recorded_on`"
-            )
+            raise InputError("model 'calibrated': name the node where the trace was recorded with `recorded_on`")
         self._old = recorded_on
         self._latency_from = latency_from
 
@@ -105,7 +103,7 @@ def _by_shares(batch: Batch, rest: FloatArray, old: Node, new: Node) -> FloatArr
     slack = max(1.0, float(np.min(rest[long] / old_link[long]))) if long.any() else 1.0
     link = np.minimum(slack * old_link, rest)
     moved = link * np.divide(new_link, old_link, out=np.ones_like(old_link), where=old_link > 0)
-    # What a link lacked may be lanes: a slower link takes no longer than its data sheet says, or than was recorded.
+    # What it lacked may be lanes: a slower link takes no longer than its data sheet says, or than was recorded.
     moved = np.minimum(moved, np.maximum(link, new_link))
     if copies.is_staged(batch, new):
         sizes = np.maximum(batch.sizes, 1.0)
