@@ -70,7 +70,7 @@ class Calibrated:
 
     def __init__(self, latency_from: Node | None = None, recorded_on: Node | None = None) -> None:
         if recorded_on is None:
-            raise InputError("model 'calibrated': name the node where the trace was recorded with `recorded_on`")
+            raise InputError("model 'calibrated': name the node that recorded the trace with `recorded_on`")
         self._old = recorded_on
         self._latency_from = latency_from
 
