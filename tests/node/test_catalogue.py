@@ -39,7 +39,7 @@ def test_every_figure_has_a_source(node: Node) -> None:
 
 @by_name
 def test_every_source_is_cited_and_used(node: Node) -> None:
-    tables = (*node.components, *node.links, *node.curves)
+    tables = (*node.components, *node.links, *node.curves, *node.costs)
     used = {table.source for table in tables} | {tag for table in tables for tag in table.source_of.values()}
     assert set(node.sources) <= used
     for source in node.sources.values():

@@ -78,7 +78,8 @@ def test_a_copy_behind_a_kernel_shortens_nothing() -> None:
 
 
 def test_copies_side_by_side_are_not_saved_twice() -> None:
-    recorded = trace(copy(0, 5500, 64 * MIB), copy(0, 5500, 64 * MIB, "d2h"))
+    # Slow enough for both to fit the new link's duplex rate.
+    recorded = trace(copy(0, 6000, 64 * MIB), copy(0, 6000, 64 * MIB, "d2h"))
     result = project(recorded, PCIE3, PCIE4, "calibrated")
     # In one stream they would follow each other; recorded side by side, the longer decides, at its share of the link.
     longer = max(row.predicted_seconds for row in result.by_path)

@@ -287,7 +287,7 @@ def test_only_given_times_are_marked_as_given() -> None:
     [
         ({"node": None}, "`node`"),
         ({"bytes_per_token": None}, "`bytes_per_token`"),
-        ({"bytes_per_token": "0"}, "`pieces`"),
+        ({"bytes_per_token": "0"}, "`bytes_per_token`"),
         ({"tokens": "0"}, "`tokens`"),
         ({"block_tokens": "1.5"}, "`block_tokens`"),
         ({"layout": "heap"}, "`layout`"),
