@@ -45,7 +45,7 @@ def timeline(trace: Trace, node: Node | None = None, alone_there: bool = True) -
     """
     trace, moved = _within_a_year(with_mpi_calls(trace) if alone_there else trace)
     working_calls = without_pollers(trace.calls.with_row_index("row"))
-    host = outermost(with_polling_waits(working_calls, trace.operations))
+    host = outermost(with_polling_waits(working_calls, trace.operations, trace.markers))
     work = issued(trace, host)
     calls, operations = host.calls, work.operations
     if operations.height == 0 and calls.height == 0:

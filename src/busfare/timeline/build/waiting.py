@@ -26,8 +26,8 @@ from busfare.trace.words import EVENT_RECORD, NONE, STREAM_WAIT_EVENT, Names, Wo
 
 #: What a call does, as the core numbers it where no event is named.
 LAUNCHES, RECORDS, AWAITS = 0, 1, 2
-#: Fewer queries in a row, whose results are not recorded, may each be for another event.
-MANY_QUERIES = 10
+#: Fewer queries in a row, whose results are not recorded, may each be for another event, or stand between parts of CPU work.
+MANY_QUERIES = 20
 
 
 class Acts(NamedTuple):
@@ -43,27 +43,45 @@ class Acts(NamedTuple):
     inferred: int = 0  # waits of streams for events that the trace does not name
 
 
-def with_polling_waits(calls: pl.DataFrame, operations: pl.DataFrame) -> pl.DataFrame:
+def with_polling_waits(calls: pl.DataFrame, operations: pl.DataFrame, markers: pl.DataFrame) -> pl.DataFrame:
     """`calls`, in which the first query of a loop lasts until the end of the loop and waits for the stream whose work ended
     just before that.
 
-    A loop: queries of a thread without another call between them, of which the last says that work is done, and an earlier
-    one that it is not; or many of them, where the trace does not record what they returned.
+    A loop: queries of a thread without another call between them, up to the one behind the last that says that work is not
+    done; where the trace does not record what they returned, many of them, up to the one behind the last end of work. It is
+    most of these queries' time, and no gap in it is long, or holds a range of `markers`: the CPU may work there.
     """
     names = Names.of_calls(calls)
     polls = names.matching(words.POLL)
     if not polls.any():
         return calls
-    waited = pl.len() >= MANY_QUERIES
-    if "not_ready" in calls.columns:
-        waited = pl.col("not_ready").any() & ~pl.col("not_ready").last()
     calls = calls.with_row_index("first").with_columns(loop=~names.matching(words.QUERY))
     queries = calls.with_columns(pl.col("loop").cum_sum().over(THREAD)).filter(polls)
-    before, until = pl.col("start_ns").reverse().get(1, null_on_oob=True), pl.col("end_ns").last()
-    times = {"before": before, "until": until, "latest": until + OFF_NS}
-    loops = queries.group_by(*THREAD, "loop").agg(pl.col("first").first(), waited=waited, **times)
-    loops = loops.filter("waited").sort("latest")
+    row, least = [*THREAD, "loop"], REPEATED
+    queries = queries.with_columns(asked_until=pl.col("end_ns").last().over(row))
     ended = operations.select("process", "stream", "context", ended="end_ns", latest="end_ns").sort("latest")
+    if "not_ready" not in queries.columns:
+        least = MANY_QUERIES
+        queries = queries.with_columns(latest=pl.col("asked_until") + OFF_NS)
+        queries = queries.sort("latest", maintain_order=True)
+        work = ended.select("process", "latest", "ended")
+        queries = queries.join_asof(work, on="latest", by="process", check_sortedness=False)
+        done = pl.min_horizontal("ended", "asked_until")
+        queries = queries.with_columns(not_ready=pl.col("end_ns") < done).drop("latest", "ended")
+    not_ready = pl.col("not_ready").fill_null(False)
+    queries = queries.filter((not_ready | not_ready.shift(1, fill_value=False)).over(row))
+    ranges = markers.select(*THREAD, "start_ns", range_start="start_ns", range_end="end_ns").sort("start_ns")
+    queries = queries.sort("start_ns", maintain_order=True)
+    queries = queries.join_asof(ranges, on="start_ns", by=THREAD, check_sortedness=False)
+    start, until, previous_end = pl.col("start_ns"), pl.col("end_ns").last(), pl.col("end_ns").shift(1)
+    took = until - start.first()
+    dense = (pl.len() >= least) & ((start - previous_end).max() * least <= took)
+    dense &= took >= NEARLY_ALL * (pl.col("asked_until").last() - start.first())
+    worked = ((pl.col("range_start") >= previous_end) & (pl.col("range_end") <= start)).any()
+    waited = dense & ~worked & ~not_ready.last()
+    times = {"before": start.reverse().get(1, null_on_oob=True), "until": until, "latest": until + OFF_NS}
+    loops = queries.group_by(row).agg(pl.col("first").first(), waited=waited, **times)
+    loops = loops.filter("waited").sort("latest")
     loops = loops.join_asof(ended, on="latest", by="process", check_sortedness=False)
     loops = loops.filter(pl.col("ended") >= pl.min_horizontal("before", pl.col("until") - BEHIND_NS))
     for_stream = pl.lit("stream", pl.Enum(WAITS_FOR))
