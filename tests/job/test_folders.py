@@ -141,12 +141,39 @@ def test_ranks_of_two_runs_are_not_merged(tmp_path: Path, ranks: int, how: dict[
         assert "rank4.json: belongs to a different run than rank0.json" in str(refused)
 
 
-def test_clocks_of_hosts_may_be_half_a_second_apart(tmp_path: Path) -> None:
+@pytest.mark.parametrize("apart_us", [5e5, 3e6])
+def test_clocks_of_hosts_may_be_apart(tmp_path: Path, apart_us: float) -> None:
     write_run(tmp_path, {0: 0, 1: 1})
-    write_run(tmp_path, {2: 2, 3: 3}, after_us=5e5)
+    write_run(tmp_path, {2: 2, 3: 3}, after_us=apart_us)
     result = json.loads(run("report", str(tmp_path), "--json").stdout)
     assert [row["id"] for row in result["omissions"]] == ["guessed-node"]
-    assert result["collectives"][0]["ranks"] == 4
+    assert result["collectives"][0]["ranks"] == 4 and result["gains_of_whole_job"]
+    assert run("what-if", str(tmp_path), "--remove", "h2d").exception is None
+
+
+@pytest.mark.parametrize(("kind", "apart_us"), [("broadcast", 3e6), ("allreduce", 86_400e6)])
+def test_ranks_without_a_common_clock_or_collective_are_separate(
+    tmp_path: Path, kind: str, apart_us: float
+) -> None:
+    write_run(tmp_path, {0: 0, 1: 1})
+    write_run(tmp_path, {2: 2, 3: 3}, after_us=apart_us)
+    for number in (2, 3):
+        path = tmp_path / f"rank{number}.json"
+        path.write_text(path.read_text().replace("allreduce", kind))
+    refused = str(run("what-if", str(tmp_path), "--remove", "h2d").exception)
+    assert "rank2.json: belongs to a different run than rank0.json: " in refused
+    assert "or the clocks of their hosts differ" in refused
+
+
+def test_several_traces_of_a_rank_are_several_runs(tmp_path: Path) -> None:
+    """Without a clock that counts from 1970: runs seem to begin at once."""
+    for day, compute_us in enumerate((900.0, 800.0)):
+        write_ranks(tmp_path / f"day{day}", [[compute_us] * 3] * 2)
+    result = json.loads(run("report", str(tmp_path), "--json").stdout)
+    assert [Path(rank["path"]).parent.name for rank in result["ranks"]] == ["day0", "day0"]
+    assert {row["id"]: row["count"] for row in result["omissions"]}["separate-runs"] == 2
+    alone = json.loads(run("report", str(tmp_path / "day0"), "--json").stdout)
+    assert result["collectives"] == alone["collectives"] and result["collectives"][0]["ranks"] == 2
 
 
 def test_absent_and_incomplete_ranks_stand_first(tmp_path: Path) -> None:

@@ -21,8 +21,7 @@ from busfare.errors import InputError
 from busfare.files import replacing
 from busfare.jobs.model import Part
 from busfare.jobs.parts import trace_paths
-from busfare.jobs.ranks import ranks_of_all
-from busfare.jobs.timeline import parts_of
+from busfare.jobs.timeline import parts_of, ranks_of_all
 from busfare.timeline import _core
 from busfare.timeline.engine import core_columns
 from busfare.timeline.model import WAIT, Columns, Times

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
+from zlib import crc32
 
 import numpy as np
 import polars as pl
@@ -150,6 +151,14 @@ def grouped(members: pl.DataFrame) -> pl.DataFrame:
 def begun(every: pl.DataFrame) -> pl.DataFrame:
     """Those that are no end of a send, each rank's in their order."""
     return every.filter(~pl.col("ended").fill_null(False)).sort("rank", "start_ns", maintain_order=True)
+
+
+def orders_of(rows: pl.DataFrame) -> dict[int | None, tuple[int, ...]]:
+    """By process of `rows` (columns of COLLECTIVES), a checksum of each communicator's order, alike in all members."""
+    some = rows.filter(~pl.col("collective_kind").is_in(MESSAGES)).sort("start_ns", maintain_order=True)
+    communicators = some.group_by("process", "communicator", "group_size", maintain_order=True)
+    in_order = communicators.agg("collective_kind", "bytes", "sequence").rows_by_key("process")
+    return {process: tuple(crc32(repr(row).encode()) for row in its) for process, its in in_order.items()}
 
 
 def numbered(rows: pl.DataFrame) -> pl.DataFrame:

@@ -16,8 +16,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from busfare.errors import InputError
-from busfare.jobs.matching import MEMBERS, MESSAGES, OF_SEND, Group, Numbering, begun, joints
+from busfare.jobs.matching import MEMBERS, MESSAGES, OF_SEND, Group, Numbering, begun, joints, orders_of
 from busfare.trace import Omission, Trace
 from busfare.trace.columns import first_pairs
 from busfare.trace.lanes import Union, is_communication, is_transfer, is_work
@@ -37,8 +36,9 @@ ROWS = {name: kind for name, kind in MEMBERS.items() if name not in ("rank", "cl
     "first": pl.Boolean(),  # of the rank
 }
 PLACE = ["process", "device"]
-#: Clocks that count from 1970, which no machine's uptime is, and how far those of two hosts are apart at most.
-WALL_NS, CLOCKS_APART_NS = 10**18, 10**9
+#: Clocks that count from 1970, which no machine's uptime is, and how far those of two hosts are apart at most; and where
+#: their ranks do the same collectives: ntpd stops where a clock is further off (`tinker panic`, 1000 s).
+WALL_NS, CLOCKS_APART_NS, CLOCKS_WRONG_NS = 10**18, 10**9, 10**12
 #: What a host is called at most.
 LONGEST_NAME = 253
 #: `rank0.json.gz`, `sampled_rank-12.json`, `rank_3/trace.sqlite`.
@@ -57,6 +57,7 @@ class TraceRank(msgspec.Struct, frozen=True):
 
     `start_ns`: of its first record, by the clock of the file. `timed_by`: the host whose clock all of its recordings share;
     None where each has its own. `rank`: as a file of several processes says it. `world`: the number of ranks of its job.
+    `orders`: as `orders_of` gives them.
     """
 
     process: int | None
@@ -68,6 +69,7 @@ class TraceRank(msgspec.Struct, frozen=True):
     timed_by: str | None = None
     rank: int | None = None
     world: int | None = None
+    orders: tuple[int, ...] = ()
 
 
 class Rank(msgspec.Struct, frozen=True):
@@ -114,11 +116,12 @@ def ranks_of(trace: Trace) -> list[TraceRank]:
         begun=pl.min_horizontal("named", first),
         span=last - first,
     )
+    orders = orders_of(trace.collectives)
     return [
         TraceRank(
             row["process"], row["device"], trace.origin_ns + row["begun"], row["span"],
             round(row["kernels"] * 1e9), round(row["communication"] * 1e9), timed_by, numbers.get(row["process"]),
-            world,
+            world, orders.get(row["process"], ()),
         )
         for row in ranks.iter_rows(named=True)
     ]  # fmt: skip
@@ -248,31 +251,40 @@ Placed = tuple[str, int | None, str | None, list[TraceRank]]
 def separate_runs(traces: Sequence[Placed]) -> list[int]:
     """The places of `traces`, as in `numbered`, that are of another run than an earlier trace: of a job of another size; or
     recorded after the end of all earlier ones by the same clock, or after that of one of the same rank, host and GPUs, or
-    of the same process and GPU.
+    of the same process and GPU; or that differ from an earlier one of the same rank of a job of stated size.
     """
     spans = {
         clock: (min(of.start_ns for of in held), max(of.start_ns + of.makespan_ns for of in held))
         for clock, (*_, held) in enumerate(traces)
         if held
     }
+    contents = {(rank, tuple(held)) for _, rank, _, held in traces}
+    once = len({rank for rank, _ in contents}) == len(contents)
     last_end: dict[object, int] = {}
     world: int | None = None
+    orders: set[int] = set()  # of the first run
+    first: dict[object, list[TraceRank]] = {}
     later = []
-    for clock in sorted(spans, key=spans.__getitem__):
+    for clock in sorted(spans, key=lambda place: spans[place][0]):
         (_, rank, host, held), (start, end) = traces[clock], spans[clock]
         slack_ns: dict[object, int] = {
             (rank, host, of.process, of.device): 0 for of in held if of.process is not None
         }
         if rank is not None or host is not None:
             slack_ns[rank, host, *sorted({-1 if of.device is None else of.device for of in held})] = 0
+        member = once and rank is not None and rank < (held[0].world or MOST_RANK)
+        its_orders = {order for of in held for order in of.orders if member}
         if of_clock := "wall" if start >= WALL_NS else held[0].timed_by:
-            slack_ns[of_clock] = CLOCKS_APART_NS
+            slack_ns[of_clock] = CLOCKS_WRONG_NS if orders & its_orders else CLOCKS_APART_NS
         world = world or held[0].world
         ended = any(start > last_end.get(key, start) + slack for key, slack in slack_ns.items())
-        if ended or held[0].world not in (None, world):
+        again = world and rank is not None and first.get((rank, host), held) != held
+        if ended or again or held[0].world not in (None, world):
             later.append(clock)
         else:
             last_end |= {key: max(end, last_end.get(key, end)) for key in slack_ns}
+            orders |= its_orders
+            first[rank, host] = held
     return sorted(later)
 
 
@@ -313,19 +325,6 @@ def place_of(trace: Trace, path: Path) -> tuple[int | None, str | None]:
     texts = [text] if alone else [number for name in names for number in RANK_IN_NAME.findall(name)]
     rank = int(texts[0][:20]) if texts else MOST_RANK
     return rank if rank < MOST_RANK else None, host[:LONGEST_NAME] if host else None
-
-
-def ranks_of_all(traces: Sequence[Trace], paths: Sequence[Path]) -> list[Rank]:
-    """The ranks of a job, by what its traces and their paths say. Raises InputError where they are of several runs."""
-    pairs = zip(traces, paths, strict=True)
-    placed = [(str(path), *place_of(trace, path), ranks_of(trace)) for trace, path in pairs]
-    if later := separate_runs(placed):
-        first = next(path for place, path in enumerate(paths) if place not in later)
-        raise InputError(
-            f"{paths[later[0]]}: belongs to a different run than {first.name}: recorded later, or with another number of "
-            "ranks; give the traces of all ranks of one run"
-        )
-    return numbered(placed)
 
 
 def ranked_rows(rows: Sequence[pl.DataFrame], ranks: Sequence[Rank], base_ns: int = 0) -> Frames:

@@ -14,7 +14,7 @@ from busfare.errors import InputError
 from busfare.jobs.communication import RankTimes, joined
 from busfare.jobs.model import JobTimeline, Part, Rows, calibrated, places_of, together
 from busfare.jobs.parts import LEAST_RANKS, size_of
-from busfare.jobs.ranks import Rank, copies_left_out, ranks_of_all, rows_of
+from busfare.jobs.ranks import Rank, copies_left_out, numbered, place_of, ranks_of, rows_of, separate_runs
 from busfare.jobs.workers import free_memory
 from busfare.nodes import Node
 from busfare.timeline import play, timeline
@@ -129,6 +129,19 @@ def job_timeline(
     left_out = *([copies_left_out(copies)] if copies else []), *([some.left_out] if some else [])
     columns = members, transfer, starts, bases, recorded
     return _shared(JobTimeline(ranks, parts, *columns, size, stands_for, places, left_out=left_out))
+
+
+def ranks_of_all(traces: Sequence[Trace], paths: Sequence[Path]) -> list[Rank]:
+    """The ranks of a job, by what its traces and their paths say. Raises InputError where they are of several runs."""
+    pairs = zip(traces, paths, strict=True)
+    placed = [(str(path), *place_of(trace, path), ranks_of(trace)) for trace, path in pairs]
+    if later := separate_runs(placed):
+        first = next(path for place, path in enumerate(paths) if place not in later)
+        raise InputError(
+            f"{paths[later[0]]}: belongs to a different run than {first.name}: another trace of a rank, another number of "
+            "ranks, or recorded later (or the clocks of their hosts differ); give the traces of all ranks of one run"
+        )
+    return numbered(placed)
 
 
 def _refuse_several_runs(parts: Sequence[Part], starts: Rows, ends: Rows, paths: Sequence[Path]) -> None:
