@@ -291,6 +291,21 @@ def test_findings_of_the_same_copies_list_their_overlaps() -> None:
     assert advice["pageable-copies"] == advice["small-copies"] == ("exposed-copies",)
 
 
+def test_streams_gain_nothing_by_copies_within_the_gpu() -> None:
+    # A chunk: 1 ms within the GPU, 0.1 ms to the GPU, and a kernel of 0.9 ms.
+    rows: list[Any] = []
+    for at in (2100.0 * number for number in range(20)):
+        rows += [
+            made(copy(at + 8, at + 1000, 500_000_000, "d2d"), at, at + 5, "cudaMemcpyAsync"),
+            made(copy(at + 1000, at + 1100, 5 * MIB), at + 6, at + 7, "cudaMemcpyAsync"),
+            made(kernel(at + 1101, at + 2000), at + 7, at + 9),
+            call(at + 10, at + 2005, "cudaDeviceSynchronize", "device"),
+        ]
+    finding = advice_of(run(*rows), "exposed-copies")
+    assert finding is not None and finding.by_replay
+    assert finding.predicted_gain_seconds == pytest.approx(2e-3, rel=0.01)
+
+
 def test_streams_that_need_pinning_first_say_so_and_gain_what_their_command_gains() -> None:
     recorded = read(EXAMPLES / "smooth-out-of-core-h100.json.gz")
     node = load_node("h100-sxm")

@@ -97,7 +97,11 @@ def test_a_peer_copy_names_the_peer_device(tmp_path: Path) -> None:
     export = NsysExport()
     export.copy(10, (2, 2), 64, 0, 10, deviceId=0, srcDeviceId=0, dstDeviceId=3)
     export.copy(8, (2, 2), 64, 20, 30, deviceId=0, srcDeviceId=0, dstDeviceId=0)
-    assert written(export, tmp_path).operations["peer_device"].to_list() == [3, None]
+    export.copy(10, (2, 2), 64, 40, 50, deviceId=0, srcDeviceId=0, dstDeviceId=0)
+    export.copy(10, (2, 2), 64, 60, 70, deviceId=0, srcDeviceId=3, dstDeviceId=0)
+    operations = written(export, tmp_path).operations
+    assert operations["peer_device"].to_list() == [3, None, None, 0]
+    assert operations["direction"].to_list() == ["p2p", "d2d", "d2d", "p2p"]
 
 
 def test_migrations_have_no_correlation_and_managed_memory(tmp_path: Path) -> None:

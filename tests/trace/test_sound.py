@@ -266,6 +266,13 @@ def test_calls_without_any_gpu_record_say_just_that_with_likely_causes() -> None
     assert "--trace" not in what(trace, "no-gpu-records")
 
 
+def test_launches_whose_records_were_skipped_are_not_blamed_on_the_profiler() -> None:
+    trace = run(made(kernel(10, ENDLESS_US), 0, 5))
+    make_sound(trace)
+    assert omitted(trace) == {"far-away": 1, "kernels-untimed": 1, "no-gpu-records": 1}
+    assert what(trace, "no-gpu-records").startswith("GPU operations skipped for their timestamps")
+
+
 def test_kernels_by_which_a_runtime_copies_are_named_and_their_calls_are_not_missed() -> None:
     calls = [{"start_ns": n, "end_ns": n + 1, "name": "hipMemcpyDtoDAsync", "correlation": n} for n in (1, 2)]
     copying = operation(5, 6, name="__amd_rocclr_copyBuffer.kd", correlation=1)
@@ -355,10 +362,12 @@ ENDLESS_US = 1e12
         made(kernel(500, ENDLESS_US), 495, 499),
         made(copy(500, ENDLESS_US, 4096), 495, 499, "cudaMemcpyAsync"),
         call(500, ENDLESS_US, "cudaMalloc"),
+        call(-ENDLESS_US, 500, "cudaMalloc"),
+        made(kernel(-ENDLESS_US, 500), 495, 499),
         (0, ENDLESS_US, "range", "all"),
         (0, ENDLESS_US, "function", "main"),
     ],
-    ids=["kernel", "copy", "call", "range", "function"],
+    ids=["kernel", "copy", "call", "early call", "early kernel", "range", "function"],
 )
 def test_a_row_far_longer_than_all_else_is_left_out(row: Any) -> None:
     kernels = [made(kernel(at + 10, at + 90), at, at + 5) for at in range(0, 2000, 100)]

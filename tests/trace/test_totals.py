@@ -26,6 +26,11 @@ def test_overlapping_copies_are_exposed_once() -> None:
     assert totals.transfers.exposed_seconds == pytest.approx(15e-6)
 
 
+def test_what_a_gpu_or_the_host_copies_within_its_memory_is_no_transfer() -> None:
+    totals = account.totals(trace(*(copy(0, 10, 1, towards) for towards in ("h2d", "d2d", "h2h", None))))
+    assert totals.transfers.count == 2
+
+
 def test_exposed_time_is_counted_per_gpu() -> None:
     # GPU 1's copy hides behind GPU 0's kernel for the whole run, not for GPU 1.
     totals = account.totals(trace(kernel(0, 20), copy(5, 15, 1, device=1)))

@@ -71,8 +71,8 @@ def kept(frame: pl.DataFrame, chosen: pl.Series) -> pl.DataFrame:
 
 def lasts_as_the_rest(frame: pl.DataFrame, tables: Sequence[pl.DataFrame]) -> pl.Series:
     """Which rows last an hour at most, or no more than a thousand times as long as from the first to the last time of all
-    rows of `tables`, of short ones of `frame`, and its own start. What lasts longer has a damaged end: a call that waits for
-    a kernel of hours is in another table.
+    rows of `tables` and of short ones of `frame`, or to its own start, if that is later. What lasts longer has a damaged
+    start or end: a call that waits for a kernel of hours is in another table.
     """
     ns, start = frame["end_ns"] - frame["start_ns"], pl.col("start_ns")
     long = (ns > LONG_NS).fill_null(False)
@@ -80,8 +80,8 @@ def lasts_as_the_rest(frame: pl.DataFrame, tables: Sequence[pl.DataFrame]) -> pl
         return ~long
     rest = pl.concat(part.select("start_ns", "end_ns") for part in (*tables, frame.filter(~long)))
     first, last = rest.select(start.min(), pl.max("end_ns")).row(0)
-    span = frame.select(pl.max_horizontal(start, pl.lit(last)) - pl.min_horizontal(start, pl.lit(first)))
-    return ~long | (ns <= (ns if first is None else ENDLESS * span.to_series()))
+    span = frame.select(pl.max_horizontal(start, pl.lit(last)) - pl.lit(first)).to_series()
+    return ~long | (ns <= (ns if first is None else ENDLESS * span))
 
 
 def longest(lengths: NDArray[np.int64], most: int) -> NDArray[np.int64]:

@@ -87,7 +87,7 @@ def _refuse_many_gpus(path: Path, devices: pl.Series) -> None:
 def _make_rows_sound(trace: Trace, omissions: Omissions) -> None:
     once = first_records(trace.operations)
     trace.operations = _kept(trace.operations, once, omissions, "listed-twice", what="kernels")
-    kernels = int((trace.operations["kind"] == "kernel").sum())
+    recorded, kernels = trace.operations.height, int((trace.operations["kind"] == "kernel").sum())
     trace.operations = _timed(trace.operations, "GPU operations", omissions)
     trace.calls = _timed(trace.calls, "API calls", omissions)
     start, end = trace.markers["start_ns"], trace.markers["end_ns"]
@@ -104,7 +104,7 @@ def _make_rows_sound(trace: Trace, omissions: Omissions) -> None:
     events = _kept(trace.events, _usable(trace.events["start_ns"]), omissions, "records-without-call")
     returned = pl.col("end_ns")
     trace.events = events.with_columns(pl.when(returned.is_between("start_ns", LATEST)).then(returned))
-    _note_what_is_absent(trace, omissions)
+    _note_what_is_absent(trace, omissions, recorded - trace.operations.height)
 
     sizes = trace.operations["bytes"]
     bad = int((~sizes.is_between(0, LARGEST)).sum())
@@ -223,7 +223,8 @@ def _note_failures(trace: Trace, omissions: Omissions) -> None:
     trace.calls = calls.with_columns(waits_for=waits.cast(pl.Enum(WAITS_FOR)), failed=bad)
 
 
-def _note_what_is_absent(trace: Trace, omissions: Omissions) -> None:
+def _note_what_is_absent(trace: Trace, omissions: Omissions, skipped: int) -> None:
+    """Notes what the profiler did not record, but for the `skipped` operations, whose times were not sound."""
     names = trace.operations["name"]
     copying = texts_of(names)
     copying = copying.filter(copying.str.contains(COPYING_KERNEL)).unique()
@@ -238,7 +239,9 @@ def _note_what_is_absent(trace: Trace, omissions: Omissions) -> None:
     if trace.operations.is_empty():
         cut = any(id in INCOMPLETE for id, _ in omissions.counts)
         launched = sum(launching(pattern).height for _, _, pattern in KINDS_CALLED)
-        if called is not trace.calls:
+        if skipped:
+            omissions.add("no-gpu-records/skipped", skipped)
+        elif called is not trace.calls:
             omissions.add("no-gpu-records/failed")
         elif launched and not cut:
             omissions.add("no-gpu-records/calls", launched)

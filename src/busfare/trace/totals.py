@@ -17,8 +17,8 @@ from busfare.trace.words import is_communication as named_so
 NS = 1e-9
 #: Bytes at which decades of sizes begin, but for the first.
 DECADES = 10 ** np.arange(1, 19)
-#: Transfers: what a GPU copies within its memory is none.
-BETWEEN_MEMORIES = is_transfer() & (pl.col("direction") != "d2d").fill_null(True)
+#: Transfers: what a GPU or the host copies within its memory is none.
+BETWEEN_MEMORIES = is_transfer() & ~pl.col("direction").is_in(["d2d", "h2h"]).fill_null(False)
 
 
 def union_of(operations: pl.DataFrame) -> Union:

@@ -250,7 +250,9 @@ def streams(timeline: Timeline, setting: Setting, count: int, kernel: str = "") 
     if not spread.any():
         return Applied(timeline)
     rests_on = statement("assumes.buffers", count=count), statement("assumes.pageable-holds")
-    return applied(timeline, _kernels_in_series(changed), spread, *rests_on)
+    # A copy within the GPU takes the memory that kernels need: it runs in their series, and gains nothing of its own.
+    inner = spread & timeline.copies("d2d")
+    return applied(timeline, _in_series(changed, timeline.kernels | inner), spread & ~inner, *rests_on)
 
 
 def with_serial_allocations(timeline: Timeline) -> Timeline:
@@ -284,13 +286,13 @@ def with_serial_allocations(timeline: Timeline) -> Timeline:
     )
 
 
-def _kernels_in_series(timeline: Timeline) -> Timeline:
-    """Kernels that now lie in several streams of a GPU run one at a time: what they leave each other no trace says.
+def _in_series(timeline: Timeline, work: Mask) -> Timeline:
+    """`work` that now lies in several streams of a GPU runs one at a time: what it leaves each other no trace says.
 
     Those whose streams the recording already shows beside each other keep what it shows.
     """
     columns = timeline.columns
-    free = timeline.kernels & (columns["operation_engine"] < 0)
+    free = work & (columns["operation_engine"] < 0)
     devices = columns["stream_device"][columns["operation_stream"]]
     engine, slots = columns["operation_engine"].copy(), columns["engine_slots"]
     for device in np.unique(devices[free]):

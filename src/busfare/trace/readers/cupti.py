@@ -58,6 +58,7 @@ RENAMES = {
     "copyKind": "copy_kind",
     "srcKind": "source_kind",
     "dstKind": "destination_kind",
+    "srcDeviceId": "source_device",
     "dstDeviceId": "destination_device",
     "copyCount": "copy_count",
     "memKind": "memory_kind",
@@ -99,14 +100,20 @@ def copies(
     direction_of: Mapping[int, str] = DIRECTION_OF,
     memory_of: Mapping[int, str] = MEMORY_OF,
 ) -> pl.DataFrame:
-    """Copies as rows of `operations`: of copy_kind, source_kind, destination_kind, destination_device, copy_count."""
+    """Copies as rows of `operations`: of copy_kind and copy_count, and kind and device of source and destination.
+
+    A peer copy whose ends are the same GPU is a copy within it.
+    """
+    peer, destination = pl.col("copy_kind") == PEER_COPY, pl.col("destination_device")
+    within = (peer & (destination == pl.col("source_device"))).fill_null(False)
+    direction = meant("copy_kind", direction_of, DIRECTIONS)
     frame = frame.with_columns(
         pl.col("copy_count").fill_null(1).clip(1),
         kind=pl.lit("copy", pl.Enum(KINDS)),
-        direction=meant("copy_kind", direction_of, DIRECTIONS),
+        direction=pl.when(within).then(pl.lit("d2d", pl.Enum(DIRECTIONS))).otherwise(direction),
         source_memory=meant("source_kind", memory_of, MEMORY_KINDS),
         destination_memory=meant("destination_kind", memory_of, MEMORY_KINDS),
-        peer_device=pl.when(pl.col("copy_kind") == PEER_COPY).then("destination_device"),
+        peer_device=pl.when(peer & ~within).then(destination),
     )
     omissions.count("unknown-direction", frame["direction"].null_count())
     return frame

@@ -32,7 +32,9 @@ ENOUGH = 10_000
 PLACE = smalls("deviceId contextId streamId") | ints("correlationId globalPid")
 #: What kernels, copies and sets have in common.
 OF_OPERATIONS = TIMES | PLACE | ints("graphNodeId")
-COPY_COLUMNS = OF_OPERATIONS | ints("bytes") | smalls("copyKind srcKind dstKind copyCount dstDeviceId")
+COPY_COLUMNS = (
+    OF_OPERATIONS | ints("bytes") | smalls("copyKind srcKind dstKind copyCount srcDeviceId dstDeviceId")
+)
 SET_COLUMNS = OF_OPERATIONS | ints("bytes memKind")
 GRAPH_COLUMNS = TIMES | PLACE | ints("graphId")
 CALL_COLUMNS = TIMES | ints("globalTid correlationId") | smalls("nameId returnValue")

@@ -17,7 +17,7 @@ from busfare.trace.readers.tables import TableSource, ints, texts
 from busfare.trace.tables import Schema, conform
 
 OF_OPERATIONS = TIMES | ints("deviceId contextId streamId correlationId graphNodeId")
-OF_COPIES = OF_OPERATIONS | ints("bytes copyKind srcKind dstKind dstDeviceId copyCount")
+OF_COPIES = OF_OPERATIONS | ints("bytes copyKind srcKind dstKind srcDeviceId dstDeviceId copyCount")
 KERNEL_TABLES = ("CONCURRENT_KERNEL", "KERNEL", "CDP_KERNEL")
 
 

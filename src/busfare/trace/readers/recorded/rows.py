@@ -82,8 +82,8 @@ def _kernels(process: RecordedProcess, launches: bool) -> pl.DataFrame:
 
 
 def _copies(process: RecordedProcess, omissions: Omissions) -> pl.DataFrame:
-    kinds = ("copy_kind", "source_kind", "destination_kind", "destination_device")
-    frame = _operations(process, "copies", "bytes", "copy_count", *kinds)
+    ends = ("source_kind", "destination_kind", "source_device", "destination_device")
+    frame = _operations(process, "copies", "bytes", "copy_count", "copy_kind", *ends)
     return _with_addresses(cupti.copies(frame, omissions), process)
 
 
