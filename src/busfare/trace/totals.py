@@ -34,7 +34,7 @@ class Counted(Struct):
 
 
 class Moved(Counted, kw_only=True):
-    """Copies and migrations, but for copies within a GPU; exposed: no kernel computes meanwhile."""
+    """Copies and migrations, but for copies within a GPU or the host; exposed: no kernel computes meanwhile."""
 
     bytes: int
     exposed_seconds: float
