@@ -337,7 +337,7 @@ def test_devices_and_versions_of_the_header(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_the_rank_of_the_header(info: object, rank: str | None, tmp_path: Path) -> None:
     trace = written(small_events(), tmp_path, {"distributedInfo": info, "hostname": "b12"})
-    assert trace.host == {"hostname": "b12"} | ({} if rank is None else {"rank": rank})
+    assert trace.host == {"hostname": "b12"} | ({} if rank is None else {"rank": rank, "world_size": "128"})
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,7 @@ def _by_shares(batch: Batch, rest: FloatArray, old: Node, new: Node) -> FloatArr
     link = np.minimum(slack * old_link, rest)
     moved = link * np.divide(new_link, old_link, out=np.ones_like(old_link), where=old_link > 0)
     # What it lacked may be lanes: a slower link takes no longer than its data sheet says, or than was recorded.
-    moved = np.minimum(moved, np.maximum(link, new_link))
+    moved = np.asarray(np.minimum(moved, np.maximum(link, new_link)), float)
     if copies.is_staged(batch, new):
         sizes = np.maximum(batch.sizes, 1.0)
         if not copies.is_staged(batch, old):  # the recorded times hold no staging
