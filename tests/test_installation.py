@@ -51,7 +51,8 @@ def test_every_command_has_help_by_three_names() -> None:
     assert "--bytes-per-token SIZE" in by_help
     assert busfare("help").stdout == busfare("--help").stdout
     wrong = busfare("help", "plan", "kvv")
-    assert (wrong.returncode, len(wrong.stderr.splitlines())) == (2, 1) and "did you mean `busfare plan kv`" in wrong.stderr
+    assert (wrong.returncode, len(wrong.stderr.splitlines())) == (2, 1)
+    assert "did you mean `busfare plan kv`" in wrong.stderr
 
 
 CONTEXTS = [click.Context(app, info_name="busfare"), *every_command(app)]
