@@ -308,8 +308,8 @@ def test_a_baseline_still_fits_where_the_first_kernel_has_another_name() -> None
 
 
 def test_a_gate_on_iterations_passes_what_units_of_a_single_run_differ_by() -> None:
-    first, second = (iterations(40, period) for period in (100, 100.5))
-    assert busfare.diff(first, second).unit.change_percent == pytest.approx(0.5, abs=0.1)
+    first, second = (iterations(40, period) for period in (100, 100.2))
+    assert busfare.diff(first, second).unit.change_percent == pytest.approx(0.2, abs=0.05)
     gate(first, second, "iteration > +0.1%")
     with pytest.raises(LimitPassed):
         gate(first, second, "iteration > 100us")
@@ -331,16 +331,19 @@ def test_a_gate_on_iterations_that_are_not_there_is_refused(runs: tuple[int, int
 @pytest.mark.conformance
 @pytest.mark.parametrize("before", published("nsys", "nsys-ai-2xh100-before.sqlite"))
 def test_layers_of_two_windows_of_a_job_are_slower_on_every_gpu(before: Path) -> None:
-    """300 ms each, of 17 and 15 layers with two attention kernels: 17 / 15 is 13 % more a layer. In one window they vary
-    so much, and depend so much on those before, that nothing calls that proven; no gate passes.
+    """300 ms each, of 17 and 15 layers with two attention kernels: 17 / 15 is 13 % more a layer. Layers of one window vary so
+    much that a test of every change finds none; a test for a longer layer alone does, in the shortest layers of a GPU.
     """
     after = before.with_name(before.name.replace("before", "after"))
     result = busfare.diff(before, after)
     assert result.comparable == "units" and abs(result.makespan.change_seconds) < 1e-3
     assert [(u.device, u.count_before, u.count_after) for u in result.units] == [(0, 17, 15), (1, 17, 15)]
     assert all(9 < (unit.change_percent or 0) < 17 for unit in result.units)
-    with pytest.raises(InputError, match=r"cannot be checked: the mean of a unit changed by \+1\d"):
-        gate(busfare.read(before).trace, busfare.read(after).trace, "iteration > +5%")
+    assert not any(unit.real for unit in result.units)
+    traces = busfare.read(before).trace, busfare.read(after).trace
+    with pytest.raises(LimitPassed, match=r"iteration > \+5% .it is 12\.4%, 10th percentile"):
+        gate(*traces, "iteration > +5%")
+    gate(*traces[::-1], "iteration > +5%")
 
 
 def test_a_report_shows_its_unit_of_work_in_a_line() -> None:

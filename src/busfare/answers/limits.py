@@ -57,8 +57,8 @@ def _unit(result: Result) -> float:
 
 
 def _unit_growth(result: Result) -> tuple[float, str]:
-    """By which part of itself a unit of work got longer, by the statistic and on the GPU where that is most; only changes
-    beyond the variation within a run count. Raises InputError where that is not known.
+    """By which part of itself a unit of work got longer, by the statistic and on the GPU where that is most; only growth
+    beyond the variation within a run counts. Raises InputError where that is not known.
     """
     report = _of_units(result)
     units = report.baseline.units if report.baseline else []
@@ -66,7 +66,12 @@ def _unit_growth(result: Result) -> tuple[float, str]:
     if not judged:
         why = "too few units of work" if units else f"the baseline shares no unit of work with it; {COMPARE}"
         raise InputError(f"{report.trace.path}: `fail_if` iteration > +VALUE%: {why}")
-    changes = [(row.change, figure) for unit in judged for figure, row in unit.statistics.items() if row.real]
+    changes = [
+        (row.change, figure)
+        for unit in judged
+        for figure, row in unit.statistics.items()
+        if row.growth > 0 or row.high < 0
+    ]
     percent, figure = max(changes, default=(0.0, "median"))
     return percent / 100, STATISTICS[figure]
 
@@ -169,7 +174,7 @@ def _refuse_unclear(result: Result, text: str, compare: Callable[[float, float],
     for unit in report.baseline.units if report.baseline else []:
         for figure in ("mean", "median"):
             row = unit.statistics.get(figure)
-            doubtful = row and not row.real and row.change > DOUBTFUL_PERCENT
+            doubtful = row and row.growth <= 0 and row.change > DOUBTFUL_PERCENT
             if row and doubtful and compare(row.change / 100, DOUBTFUL * limit):
                 raise InputError(
                     f"{report.trace.path}: `fail_if` {text!r}: cannot be checked: the {figure} of a unit changed by "

@@ -158,11 +158,14 @@ class Changed(Struct, kw_only=True):
 
 
 class StatisticChanged(NamedTuple):
-    """How a statistic of the units changed, and the interval of this change, in percent; real if that does not hold zero."""
+    """How a statistic of the units changed, and the interval of this change, in percent; real if that does not hold zero.
+    `growth`: by how much it grew at least, by a test that looks for longer units alone.
+    """
 
     change: float
     low: float
     high: float
+    growth: float = 0.0
 
     @property
     def real(self) -> bool:

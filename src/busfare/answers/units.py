@@ -49,13 +49,14 @@ FIGURES: dict[Statistic, Callable[[NDArray[np.float64]], np.floating]] = {
 
 class Difference(NamedTuple):
     """`before`, `after`: mean of `figure` over the batches, s. `least`: half the interval of their difference, s; a larger
-    difference is `real`.
+    difference is `real`. `growth`: the lower bound of the difference for a test that looks for longer units alone, s.
     """
 
     figure: Statistic
     before: float
     after: float
     least: float
+    growth: float
 
     @property
     def real(self) -> bool:
@@ -78,20 +79,24 @@ def differences(
     Uses t intervals of the difference between the means of batches [batch means: Law, Simulation modeling and analysis,
     §9.5.3]: Welch's [1947]; Student's for the mean and the last decile of many units, which a slowdown of some units makes
     vary. Half of CHANCE is for the statistics of many units; few units, whose batches hide drift and have no last decile,
-    and parts of a unit share it with all quantities; so do `runs` pairs [Bonferroni]. Differences up to `unseen`, s, do
-    not count, such as one step of the clock.
+    and parts of a unit share it with all quantities; so do `runs` pairs [Bonferroni]. A test for longer units alone is
+    one-sided and has all of CHANCE. Differences up to `unseen`, s, do not count, such as one step of the clock.
     """
     if min(len(before.mean_seconds), len(after.mean_seconds)) < FEWEST:
         return []
     many = of_unit and bool(before.high_seconds and after.high_seconds)
     figures = [figure for figure in FIGURES if many or figure != "high"]
     level = CHANCE / (len(figures) * runs * (2 if many else QUANTITIES))
+    one_sided = 2 * CHANCE / (len(figures) * runs)
     every = list[Difference]()
     for figure in figures:
         old, new = (np.asarray(getattr(run, f"{figure}_seconds")) for run in (before, after))
         was, now = float(old.mean()), float(new.mean())
-        half = _half_interval(old, new, level, alike=many and figure in ("mean", "high"))
-        every.append(Difference(figure, was, now, max(half, SAME * was, unseen)))
+        alike = many and figure in ("mean", "high")
+        least, less = (
+            max(_half_interval(old, new, part, alike), SAME * was, unseen) for part in (level, one_sided)
+        )
+        every.append(Difference(figure, was, now, least, now - was - less))
     return every
 
 
