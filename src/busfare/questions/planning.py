@@ -247,6 +247,10 @@ class Price(Question):
             raise InputError(
                 f"`memory` {self.memory}: {self.direction} copies stay in GPU memory; leave it out"
             )
+        if self.memory == "device" and not within:
+            raise InputError(
+                f"`memory` device: of {self.direction} copies, give the host's memory, such as pinned"
+            )
         pinned = {*self.direction.split("+")} <= {"h2d", "d2h"} and self.memory in (None, "pinned")
         if self.gpus and not pinned:
             raise InputError(
