@@ -331,8 +331,8 @@ def test_a_gate_on_iterations_that_are_not_there_is_refused(runs: tuple[int, int
 @pytest.mark.conformance
 @pytest.mark.parametrize("before", published("nsys", "nsys-ai-2xh100-before.sqlite"))
 def test_layers_of_two_windows_of_a_job_are_slower_on_every_gpu(before: Path) -> None:
-    """300 ms each, of 17 and 15 layers with two attention kernels: 17 / 15 is 13 % more a layer. Layers of one window vary so
-    much that a test of every change finds none; a test for a longer layer alone does, in the shortest layers of a GPU.
+    """300 ms each, of 17 and 15 layers with two attention kernels: 17 / 15 is 13 % more a layer. Layers of one window vary
+    so much that a test of every change finds none; a test for a longer layer alone does, in the shortest ones of a GPU.
     """
     after = before.with_name(before.name.replace("before", "after"))
     result = busfare.diff(before, after)
