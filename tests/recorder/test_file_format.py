@@ -18,15 +18,9 @@ from hypothesis import strategies as st
 from busfare.errors import InputError
 from busfare.show.words import text
 from busfare.trace import read
+from busfare.trace.readers.recorded import file as layout
 from busfare.trace.readers.recorded import is_recording
-from busfare.trace.readers.recorded.file import (
-    CHUNK,
-    HEADER_BYTES,
-    RETIRED,
-    TABLES,
-    Recording,
-    read_recording,
-)
+from busfare.trace.readers.recorded.file import HEADER_BYTES, RETIRED, TABLES, Recording, read_recording
 
 from .conftest import Built, Recorded
 
@@ -51,7 +45,7 @@ def chunk_ends(data: bytes) -> list[int]:
     """Where each chunk ends, by the lengths in their headers."""
     ends, at = [], HEADER_BYTES
     while at < len(data):
-        at += CHUNK.size + struct.unpack_from("<Q", data, at + 16)[0]
+        at += layout.CHUNK.size + struct.unpack_from("<Q", data, at + 16)[0]
         ends.append(at)
     return ends
 
@@ -218,7 +212,7 @@ def test_foreign_files_are_refused_in_a_single_line(tmp_path: Path) -> None:
         read_recording(tmp_path / "nothing")
 
 
-@pytest.mark.parametrize("name", ["chunk_test", "buffer_pool_test"])
+@pytest.mark.parametrize("name", ["chunk_test", "buffer_pool_test", "note_test"])
 def test_in_c(built: Built, name: str) -> None:
     done = subprocess.run([built.folder / "testing" / name], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
