@@ -11,7 +11,7 @@ import sqlite3
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from textwrap import dedent
@@ -26,18 +26,11 @@ from busfare.show.words import text
 from busfare.trace import is_trace_directory, may_be_trace, read, readers
 from busfare.trace.readers import RecordAgain, compressed, formats, record_again
 from busfare.trace.readers.compressed import unpack
+from tests.trace import build_rocprof_files
 from tests.trace.build_kineto import document, gzipped, small_events, write_kineto
 from tests.trace.build_nsys import small_export
 from tests.trace.build_nvprof import small_file
 from tests.trace.build_rocprof import small_process, small_rpd, write_rocpd
-from tests.trace.build_rocprof_files import (
-    small_csv,
-    small_json,
-    write_csv,
-    write_json,
-    write_v1,
-    write_v1_json,
-)
 from tests.trace.sqlite_file import write_sqlite
 
 WRONG_NAMES = [
@@ -63,10 +56,16 @@ def test_the_content_tells_the_format_and_the_name_does_not(name: str, tmp_path:
     assert read(small_file().write(path)).format == "nvprof"
     assert read(write_rocpd(path, small_process())).format == "rocpd"
     assert read(small_rpd().write(path)).format == "rpd"
-    assert read(write_v1(path)).format == "rocprof"
-    assert read(write_v1_json(path)).format == "rocprof"
-    assert read(write_json(path, small_json())).format == "rocprofv3-json"
-    (write_csv(tmp_path / "of a process", small_csv()) / "3131_kernel_trace.csv").rename(path)
+    assert read(build_rocprof_files.write_v1(path)).format == "rocprof"
+    assert read(build_rocprof_files.write_v1_json(path)).format == "rocprof"
+    assert (
+        read(build_rocprof_files.write_json(path, build_rocprof_files.small_json())).format
+        == "rocprofv3-json"
+    )
+    (
+        build_rocprof_files.write_csv(tmp_path / "of a process", build_rocprof_files.small_csv())
+        / "3131_kernel_trace.csv"
+    ).rename(path)
     assert read(path).format == "rocprof-csv"
     path.write_text(document(small_events()))
     assert read(path).format == "kineto"
@@ -103,10 +102,7 @@ def zipped() -> bytes:
         (gzipped(b"NVR\0...."), "Nsight Compute report"),
         (gzipped(b"\x89PNG not a trace"), "not a trace that busfare knows"),
         (b"QDSTRM\0\0", "unfinished Nsight Systems capture"),
-        (
-            b"\n\x0b\x50\x02....",
-            "a Perfetto trace, as written by rocprofv3 and ROCm Systems Profiler; record with `rocprofv3",
-        ),
+        (b"\n\x0b\x50\x02....", "written by rocprofv3 and ROCm Systems Profiler; record with `rocprofv3"),
         (b"the program's\n==77== NVPROF is profiling process 77\n", "record with `nvprof -o run.nvprof ./app`"),
         (b'"Start","Duration","Grid X"\nus,us,\n', "the printed output of nvprof"),
         (b"======== Profiling result:\n   Start  Duration\n", "the printed output of nvprof"),
@@ -179,14 +175,8 @@ def test_an_unreadable_file_is_refused_as_such(tmp_path: Path, monkeypatch: pyte
 
 def test_what_may_be_a_trace_is_seen_in_its_first_bytes(tmp_path: Path) -> None:
     path = tmp_path / "file"
-    for content in (
-        document(small_events()).encode(),
-        gzipped(b"{}"),
-        b"QDSTRM",
-        b"\xef\xbb\xbf [",
-        b"NVIDIA Tegra Profiler Report 1.",
-        zipped(),
-    ):
+    marks = (b"QDSTRM", b"\xef\xbb\xbf [", b"NVIDIA Tegra Profiler Report 1.")
+    for content in (document(small_events()).encode(), gzipped(b"{}"), *marks, zipped()):
         path.write_bytes(content)
         assert may_be_trace(path), content
     assert may_be_trace(small_export().write(path))
@@ -199,16 +189,7 @@ def test_what_may_be_a_trace_is_seen_in_its_first_bytes(tmp_path: Path) -> None:
     assert not may_be_trace(tmp_path / "pipe.json")
 
 
-def write_small(path: Path) -> Path:
-    return write_kineto(path, small_events())
-
-
-PACKERS: dict[str, Callable[[bytes], bytes]] = {
-    ".gz": gzipped,
-    ".zst": zstd.compress,
-    ".bz2": bz2.compress,
-    ".xz": lzma.compress,
-}
+PACKERS = {".gz": gzipped, ".zst": zstd.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
 
 
 @pytest.mark.parametrize("suffix", PACKERS)
@@ -216,8 +197,8 @@ def test_packed_traces_leave_no_files(suffix: str, tmp_path: Path, monkeypatch: 
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "elsewhere"))
     plain, pack = tmp_path / "plain", PACKERS[suffix]
-    for write in (small_export().write, small_rpd().write, small_file().write, write_small):
-        write(plain)
+    for made in (small_export(), small_rpd(), small_file(), None):
+        made.write(plain) if made else write_kineto(plain, small_events())
         wanted = read(plain)
         packed = tmp_path / f"run{suffix}"
         packed.write_bytes(pack(plain.read_bytes()))
@@ -368,27 +349,19 @@ def test_formats_are_declared_in_order_with_ways_to_record_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "what", "command"),
+    ("text", "tool", "command"),
     [
-        (
-            "Time (%),Total Time (ns),Instances,Avg (ns),Name\n50.0,9,1,9.0,f(int)\n",
-            "summary of `nsys stats`",
-            "nsys profile",
-        ),
-        ('"Time(%)","Total Time (ns)","Num Calls","Name"\n', "summary of `nsys stats`", "nsys profile"),
-        ("Total (MB),Count,Avg (MB),Operation\n", "summary of `nsys stats`", "nsys profile"),
-        (
-            "Time(%),Time,Calls,Avg,Min,Max,Name\n47.79%,542.36ms,45,12.1ms,12.0ms,12.1ms,f\n",
-            "summary of nvprof",
-            "nvprof -o",
-        ),
-        ('"Type","Time(%)","Time","Calls","Avg","Min","Max","Name"\n', "summary of nvprof", "nvprof -o"),
+        ("Time (%),Total Time (ns),Instances,Avg (ns),Name\n50.0,9,1,9.0,f(int)\n", "`nsys stats`", "nsys profile"),
+        ('"Time(%)","Total Time (ns)","Num Calls","Name"\n', "`nsys stats`", "nsys profile"),
+        ("Total (MB),Count,Avg (MB),Operation\n", "`nsys stats`", "nsys profile"),
+        ("Time(%),Time,Calls,Avg,Min,Max,Name\n47.79%,542.36ms,45,12.1ms,12.0ms,12.1ms,f\n", "nvprof", "nvprof -o"),
+        ('"Type","Time(%)","Time","Calls","Avg","Min","Max","Name"\n', "nvprof", "nvprof -o"),
     ],
-)
-def test_a_summary_is_named_and_how_to_record(text: str, what: str, command: str, tmp_path: Path) -> None:
+)  # fmt: skip
+def test_a_summary_is_named_and_how_to_record(text: str, tool: str, command: str, tmp_path: Path) -> None:
     (tmp_path / "sums.csv").write_text(text)
     message = refused(tmp_path / "sums.csv")
-    assert what in message and f"record with `{command}" in message
+    assert f"summary of {tool}" in message and f"record with `{command}" in message
 
 
 def test_of_a_compressed_database_pages_are_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

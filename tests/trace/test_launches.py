@@ -89,22 +89,23 @@ def test_grid_block_registers_memory(write: Callable[[Path, dict[str, Any]], Pat
     assert without.operations.equals(trace.operations.drop("launch"))
 
 
+GRID, BLOCK, REGISTERS, SHARED = slice(0, 3), slice(3, 6), slice(6, 7), slice(7, 8)
+GRIDS = (
+    {"gridX": 0},
+    {"gridY": 65536},
+    {"gridX": -5},
+    {"gridX": 1 << 50},
+    {"gridZ": "three"},
+    {"gridX": None},
+)
 #: What no launch can have, and which columns it makes unknown.
 IMPOSSIBLE: list[tuple[dict[str, Any], slice]] = [
-    ({"gridX": 0}, slice(0, 3)),
-    ({"gridY": 65536}, slice(0, 3)),
-    ({"gridX": -5}, slice(0, 3)),
-    ({"gridX": 1 << 50}, slice(0, 3)),
-    ({"blockX": 2048}, slice(3, 6)),
-    ({"blockX": 1024}, slice(3, 6)),  # times 2
-    ({"blockZ": -1}, slice(3, 6)),
-    ({"registersPerThread": -1}, slice(6, 7)),
-    ({"registersPerThread": 1 << 40}, slice(6, 7)),
-    ({"staticSharedMemory": -4096}, slice(7, 8)),
-    ({"dynamicSharedMemory": 1 << 62}, slice(7, 8)),
-    ({"registersPerThread": "many"}, slice(6, 7)),
-    ({"gridZ": "three"}, slice(0, 3)),
-    ({"gridX": None}, slice(0, 3)),
+    *((wrong, GRID) for wrong in GRIDS),
+    *(({"blockX": threads}, BLOCK) for threads in (2048, 1024)),  # times 2
+    ({"blockZ": -1}, BLOCK),
+    *(({"registersPerThread": registers}, REGISTERS) for registers in (-1, 1 << 40, "many")),
+    ({"staticSharedMemory": -4096}, SHARED),
+    ({"dynamicSharedMemory": 1 << 62}, SHARED),
 ]
 
 
