@@ -32,9 +32,8 @@ def full_export(generation: str) -> build_nsys.NsysExport:
         export.add("TARGET_INFO_GPU", deviceId=0, name="RTX 3080", busLocation="0000:01:00.0")
         export.add("TARGET_INFO_CUDA_GPU", deviceId=0, globalMemoryBandwidth=760080000, coreClockRate=1710000)
     else:
-        export.add(
-            "TARGET_INFO_GPU", id=0, name="A100", memoryBandwidth=2039040000000, cuDevice=0, computeMajor=8
-        )
+        facts = {"memoryBandwidth": 2039040000000, "cuDevice": 0, "computeMajor": 8}
+        export.add("TARGET_INFO_GPU", id=0, name="A100", **facts)
         export.add("TARGET_INFO_CUDA_DEVICE", gpuId=0, cudaId=0, pid=71)
     for i in range(150):  # enough for tables of several pages
         export.call("cudaLaunchKernel_v7000", 1000 + 10 * i, 1005 + 10 * i, 100 + i)
@@ -80,10 +79,8 @@ def kineto(folder: Path) -> list[Path]:
         build_kineto.function('/home/é "me"/net.py(7): forward', 2, 90, **{"Python parent id": 1}),
         build_kineto.event("cpu_op", "aten::to", 81, 9, args={"Call stack": "net.py(9): f;train.py(60): g"}),
     ]
-    header = {
-        "deviceProperties": [{"id": 0, "name": "H100", "totalGlobalMem": 80 << 30}],
-        "cupti_version": 22,
-    }
+    gpu = {"id": 0, "name": "H100", "totalGlobalMem": 80 << 30}
+    header = {"deviceProperties": [gpu], "cupti_version": 22}
     text = build_kineto.document(events, header).encode()
     contents = {
         "plain.json": text,
@@ -204,10 +201,10 @@ def rocprof(folder: Path) -> list[Path]:
             rows["HIP"][i % 5] | {"BeginNs": 2000 + 10 * i, "EndNs": 2009 + 10 * i, "Index": 20 + i}
         )
         rows["OPS"] += [rows["OPS"][0] | {"BeginNs": 2001 + 10 * i, "EndNs": 2008 + 10 * i, "Index": 20 + i}]
-    database = amd_files.write_v1(folder / "results.db", rows)
+    drawn = amd_files.v1_events(rows)
     return [
-        database,
-        amd_files.write_v1_json(folder / "results.json", amd_files.v1_events(rows)),
+        amd_files.write_v1(folder / "results.db", rows),
+        amd_files.write_v1_json(folder / "results.json", drawn),
     ]
 
 

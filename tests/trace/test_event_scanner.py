@@ -124,5 +124,4 @@ def test_many_header_fields_take_bounded_memory() -> None:
 
 
 def test_columns_outlive_their_scanner() -> None:
-    columns = scanned(TEXT).columns
-    assert columns["correlation"].tolist().count(1) == 2
+    assert scanned(TEXT).columns["correlation"].tolist().count(1) == 2

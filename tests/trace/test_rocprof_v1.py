@@ -140,8 +140,7 @@ def test_events_drawn_elsewhere_are_counted(tmp_path: Path) -> None:
     for event in events:
         if event.get("ph") == "M" and event["args"]["name"] == "GPU0":
             event["args"]["name"] = "Others"
-    trace = read(write_v1_json(tmp_path / "results.json", events))
-    assert omitted(trace)["unknown-events"] == 1
+    assert omitted(read(write_v1_json(tmp_path / "results.json", events)))["unknown-events"] == 1
 
 
 def with_two_copies_of_a_call(rows: Rows) -> None:

@@ -225,8 +225,7 @@ def test_a_failed_program_says_how_many_calls_failed_and_which_first() -> None:
     assert "first cudaStreamSynchronize with cudaErrorIllegalAddress (700)" in what(trace, "failed-calls")
     assert "record with" not in what(trace, "no-gpu-records")
     assert trace.calls["waits_for"].to_list() == ["stream", "none", "none"]
-    unnamed = with_calls(returning(12345))
-    assert "with CUDA's error 12345" in what(unnamed, "failed-calls")
+    assert "with CUDA's error 12345" in what(with_calls(returning(12345)), "failed-calls")
 
 
 @pytest.mark.parametrize(("result", "name"), [(600, "cudaEventQuery"), (700, "cudaGetLastError")])

@@ -156,8 +156,7 @@ def test_kernels_that_carry_data_between_gpus_are_communication_and_no_work() ->
     ],
 )
 def test_the_kernels_name_identifies_communication(name: str | None, carries: bool) -> None:
-    made = trace(kernel(0, 10, name), kernel(10, 20, "work"))
-    assert account.totals(made).communication.count == carries
+    assert account.totals(trace(kernel(0, 10, name), kernel(10, 20, "work"))).communication.count == carries
 
 
 def test_paths_that_took_equally_long_stand_in_a_fixed_order() -> None:
