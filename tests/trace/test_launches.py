@@ -269,18 +269,26 @@ def test_ranges_of_emit_nvtx_name_the_operator(tmp_path: Path) -> None:
 SQL = "SELECT {}, staticSharedMemory + dynamicSharedMemory, count(*) FROM {} GROUP BY 1, 2, 3, 4, 5, 6, 7, 8"
 
 
+def grouped(path: Path, *columns: str) -> list[tuple[Any, ...]]:
+    """Launches of a file that are alike in these columns, and how many kernels they launched."""
+    trace = read(path, launches=True)
+    counted = trace.operations["launch"].drop_nulls().value_counts()
+    launches = trace.launches.with_row_index("launch").join(counted, on="launch")
+    return sorted(launches.group_by(*columns).agg(pl.col("count").sum()).rows())
+
+
+def of_sqlite(path: Path, query: str) -> list[tuple[Any, ...]]:
+    with closing(sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)) as database:
+        return sorted(database.execute(query).fetchall())
+
+
 @pytest.mark.conformance
 @pytest.mark.parametrize(
     "path", [*published("nsys", "*.sqlite"), *published("nvprof", "*.nvvp")], ids=lambda p: p.name
 )
 def test_launches_of_published_files_equal_those_of_sqlite(path: Path) -> None:
     table = "CUPTI_ACTIVITY_KIND_" + ("KERNEL" if path.suffix == ".sqlite" else "CONCURRENT_KERNEL")
-    with closing(sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)) as database:
-        rows = database.execute(SQL.format(", ".join(LAUNCH[:7]), table)).fetchall()
-    counted = read(path, launches=True).operations["launch"].drop_nulls().value_counts()
-    launches = read(path, launches=True).launches.with_row_index("launch").join(counted, on="launch")
-    grouped = launches.group_by(*LAUNCH_SHAPE).agg(pl.col("count").sum()).rows()
-    assert sorted(grouped) == sorted(rows)
+    assert grouped(path, *LAUNCH_SHAPE) == of_sqlite(path, SQL.format(", ".join(LAUNCH[:7]), table))
 
 
 @pytest.mark.conformance
@@ -294,14 +302,7 @@ def test_launches_of_a_published_rpd_file(path: Path) -> None:
         "FROM rocpd_op o JOIN rocpd_api_ops ON op_id = o.id JOIN rocpd_kernelapi ON api_id = api_ptr_id "
         "JOIN rocpd_api a ON a.id = api_id JOIN rocpd_string c ON c.id = apiName_id GROUP BY 1, 2, 3, 4, 5, 6"
     )
-    with closing(sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)) as database:
-        rows = database.execute(sql).fetchall()
-    trace = read(path, launches=True)
-    counted = trace.operations["launch"].drop_nulls().value_counts()
-    launches = trace.launches.with_row_index("launch").join(counted, on="launch")
-    assert sorted(launches.group_by(*list(LAUNCH_SHAPE)[:6]).agg(pl.col("count").sum()).rows()) == sorted(
-        rows
-    )
+    assert grouped(path, *list(LAUNCH_SHAPE)[:6]) == of_sqlite(path, sql)
 
 
 def examples() -> list[Path]:
