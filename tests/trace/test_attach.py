@@ -65,8 +65,7 @@ def test_returned_copies_are_detected_before_copies_go_for_another_reason() -> N
     """The copy back goes by --remove, too; the one that takes its bytes in again goes only where both are there."""
     moved = trace(sent(0, direction="d2h", fingerprint=9), sent(400, fingerprint=9), sent(800, fingerprint=4))
     changes = changes_of(WhatIf(remove=("d2h",), keep_on_gpu=True), None)
-    left = apply_all(timeline(moved), changes, Setting()).timeline.operations
-    assert left["fingerprint"].to_list() == [4]
+    assert apply_all(timeline(moved), changes, Setting()).timeline.operations["fingerprint"].to_list() == [4]
 
 
 def test_fingerprints_of_the_rerun_replace_those_of_the_trace() -> None:
@@ -246,8 +245,7 @@ def test_no_name_is_too_odd(text: str) -> None:
 def test_project_and_compare_say_how_many_were_counted(ask: Ask, counters: Path, recording: Path) -> None:
     counters.write_text(printed((SCALE, 0, 0, 4096), ("add", 1 << 31, 1 << 20, 1 << 31)))
     option = ("--from", "h100-sxm", "--to", "h200-sxm")
-    plain = ask("project", recording, *option)["kernels"]
-    assert "counted" not in plain
+    assert "counted" not in ask("project", recording, *option)["kernels"]
     kernels = ask("project", recording, *option, "--counters", counters)["kernels"]
     assert (kernels["count"], kernels["counted"], kernels["uncounted"]) == (4, 3, {"no-row": 1})
     bounds = {row["bound"]: row for row in kernels["by_class"]}

@@ -422,8 +422,7 @@ def test_a_file_cut_in_half_says_so(tmp_path: Path) -> None:
     half = tmp_path / "half.json"
     for content in (whole[: len(whole) // 2], gzipped(whole)[: len(gzipped(whole)) // 2]):
         half.write_bytes(content)
-        result = summarise(read(half))
-        assert "is truncated" in text(result.trace.incomplete or "")
+        assert "is truncated" in text(summarise(read(half)).trace.incomplete or "")
     half.write_bytes(whole)
     assert summarise(read(half)).trace.incomplete is None
     half.write_bytes(whole[:60])

@@ -68,8 +68,7 @@ def test_a_value_of_another_type_is_null(
 
 def test_columns_and_tables_that_are_missing(tmp_path: Path) -> None:
     tables = table(tmp_path, 1, 2)
-    frame = tables.read("T", {"b": TEXT, "a": INT})
-    assert frame.rows() == [(None, 1), (None, 2)]
+    assert tables.read("T", {"b": TEXT, "a": INT}).rows() == [(None, 1), (None, 2)]
     assert tables.read("T", {"b": INT}).rows() == []
     assert tables.read("U", {"b": INT}).schema == {"b": INT}
     assert tables.columns("U") == []
