@@ -127,7 +127,6 @@ def test_findings_about_meetings_light_up_what_they_are_about(tmp_path: Path) ->
 def test_findings_of_a_rank_light_up_its_operations_and_calls(tmp_path: Path) -> None:
     write_ranks(tmp_path, [[1000.0] * 12] * 2, copy_us=800.0)
     result, job = of_whole_job(job_report(run_job([tmp_path], None, Report(), Noted(), advised)), None)
-    assert job is not None
     by_id = {finding.id: finding for finding in result.findings}
     waits = replace(by_id["pageable-copies"], id="synchronisations", traces=2)
     none = replace(waits, id="ping-pong")

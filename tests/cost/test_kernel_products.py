@@ -81,13 +81,11 @@ def test_measured_products_of_batches_tell_the_tile_that_a_library_takes(
     wanted = [(500, 30, 200, 300), (300, 200, 30, 300), (400, 20, 20, 700)]
     best = took(*wanted, tiles=TILES)
     predicted = product_seconds(sides_of(*wanted), "fp32", replace(limits, products=tuple(made)))
-    assert predicted is not None
     assert predicted + limits.least_s == pytest.approx(took(*wanted, tiles=tiles), rel=0.01)
     if tile:
         assert (predicted > 1.3 * best).all()
         # A single one shows nothing, and products that are no batch keep the tile that is best for them.
         few = product_seconds(sides_of(*wanted), "fp32", replace(limits, products=tuple(made[:1])))
-        assert few is not None
         assert not np.allclose(few, predicted, rtol=0.1)
         single = product_seconds(sides_of((1, 30, 2000, 300)), "fp32", replace(limits, products=tuple(made)))
         assert single == pytest.approx(took((1, 30, 2000, 300), tiles=TILES) - limits.least_s, rel=0.01)

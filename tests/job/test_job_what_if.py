@@ -130,7 +130,6 @@ def test_more_ranks_take_longer_for_their_collectives_alone(tmp_path: Path) -> N
     assert sixteen["predicted_seconds"] > four["predicted_seconds"]
     # Measured jobs doubled on one host; here GPUs set the pace.
     interval = range_of("more-ranks", "gpu", "datasheet")
-    assert interval is not None
     ends = [end * four["predicted_seconds"] for end in interval]
     assert [four["low_seconds"], four["high_seconds"]] == pytest.approx(ends)
     assert sixteen["low_seconds"] is None and "2 times the GPUs of one host" in sixteen["reason"]
@@ -156,7 +155,6 @@ def test_a_host_bound_job_makes_a_wider_range_of_more_ranks(tmp_path: Path) -> N
     write_ranks(tmp_path, [[100.0] * 5] * 2, copy_us=3000.0, copied_on=(0, 1))
     four = changed(tmp_path, "--ranks", "4", "--from", "h100-sxm")
     interval = range_of("more-ranks", "host", "datasheet")
-    assert interval is not None
     assert four["high_seconds"] / four["predicted_seconds"] == pytest.approx(interval.high)
 
 

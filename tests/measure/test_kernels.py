@@ -92,7 +92,6 @@ def test_a_node_that_is_played_comes_back(fast: bool, limit_s: float, tmp_path: 
     assert run.record.seconds < limit_s + 0.5
     assert not run.node.curves
     again = decode(encode(run.node), "probed.toml").probed_kernels()
-    assert again is not None
     assert again.flops_per_s == pytest.approx(kernels.flops_per_s, rel=1e-3)
     assert [(row.batch, row.m) for row in again.gemm] == [(row.batch, row.m) for row in kernels.gemm]
     assert [(p.kind, p.bytes) for p in again.passes] == [(p.kind, p.bytes) for p in kernels.passes]

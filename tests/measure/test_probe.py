@@ -174,7 +174,6 @@ def test_what_frees_and_allocations_cost_comes_back(wait: float) -> None:
     device = VirtualDevice(dataclasses.replace(load_node("h100-probed"), costs=(cost,)), noise=0.001)
     node = probed_of(device, True, seed=4).node
     probed = node.call_cost("allocate-device")
-    assert probed is not None
     assert probed.seconds(1 << 29) == pytest.approx(cost.seconds(1 << 29), rel=0.02)
     assert probed.wait_per_byte_s == pytest.approx(wait, rel=0.03, abs=2e-14)
     assert decode(encode(node), "probed.toml").call_cost("allocate-device") is not None
@@ -307,7 +306,6 @@ def test_what_the_memory_carries_for_all_gpus_comes_back() -> None:
     device = VirtualDevice(dataclasses.replace(node, components=parts), seed=3)
     record = probing.measured(device, Probe(quick=True, only="copies"), seed=3)
     fitted_rates = probing.evaluated(record).node.at_once("memory0")
-    assert fitted_rates is not None
     assert msgspec.structs.astuple(fitted_rates) == pytest.approx(msgspec.structs.astuple(carried), rel=0.02)
 
 

@@ -70,7 +70,6 @@ def test_the_catalogue_and_the_table_agree(gpu: Gpu) -> None:
 @pytest.mark.parametrize(("device", "name", "node"), NAMED)
 def test_a_device_name_finds_its_gpu(device: str, name: str, node: str | None) -> None:
     gpu = gpu_of_device_name(device)
-    assert gpu is not None
     assert (gpu.name, gpu.node) == (name, node)
 
 
@@ -115,7 +114,6 @@ def test_of_a_gpu_without_figures_the_machine_with_its_chip_is_named(gpu: str, m
 
 def test_a_mig_slice_has_its_share() -> None:
     gpu = gpu_of_device_name("NVIDIA A30 MIG 2g.12gb")
-    assert gpu is not None
     # As Nsight Systems records such a slice: 28 multiprocessors, 466.56 GB/s, 2 copy engines, 12 MiB of L2.
     assert (gpu.multiprocessors, gpu.copy_engines, gpu.l2_bytes) == (28, 2, 12 << 20)
     assert gpu.memory_bandwidth_bytes_per_s == pytest.approx(466.56e9, rel=0.001)

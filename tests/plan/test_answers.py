@@ -36,7 +36,6 @@ def answered(options: dict[str, Any]) -> Any:
 
 def test_the_roofline_by_hand() -> None:
     bounds = roofline_of(PROBLEM, H100)
-    assert bounds is not None
     into, out = 336e6 * H100.h2d.copy.long_gap_per_byte_s, 504e6 * H100.d2h.copy.long_gap_per_byte_s
     assert bounds.data_intensity == pytest.approx(12e9 / 840e6)
     assert bounds.operational_intensity == pytest.approx(12e9 / 2.52e9)

@@ -102,7 +102,6 @@ def test_from_break_even_on_unmapped_strategies_are_faster() -> None:
     problem = Problem("x", 336e6, 336e6, 1e-3, levels=8, assumed=ACCESSES)
     answer = plan(problem, machine)
     accesses = break_even(answer)
-    assert accesses is not None
     for times, faster in ((0.98, True), (1.02, False)):
         counted = replace(problem, accesses_in=accesses * times, accesses_out=accesses * times, assumed=())
         assert (seconds(plan(counted, machine), "mapped") < answer.best.seconds) == faster
@@ -159,7 +158,6 @@ def test_the_useful_streams_are_those_of_brute_force(problem: Problem, machine: 
 def test_streams_a_chunk_keep_less_of_a_duplex_link_than_streams_an_engine() -> None:
     machine = machine_of(load_node("h100-sxm"))
     kept = machine.contention.across_streams
-    assert kept is not None
     whole = msgspec.structs.replace(machine.contention, across_streams=1.0)
     for d2h, least, most in ((1e9, 1 + 0.8 * (1 / kept - 1), 1 / kept), (0.0, 1.0, 1.0)):
         problem = Problem("x", 1e9, d2h, 1e-6)
@@ -307,7 +305,6 @@ def test_numbers_of_a_type_go_by_the_rate_of_that_type(name: str, type_: str, sl
     )
     assert typed == pytest.approx(slower * single)
     assumed = machine.flops_basis(None)
-    assert assumed is not None
     assert (assumed.parameter, assumed.kind) == ("operations fp32", "assumed")
 
 

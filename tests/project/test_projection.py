@@ -108,7 +108,6 @@ def test_between_makers_kernels_and_the_run_have_a_range_and_no_time() -> None:
     result = project(run, load_node("h100-sxm"), load_node("mi300x"), "calibrated")
     for row in (result.makespan, *result.kernels.by_class):
         assert row.predicted_seconds is None and row.rung == "not validated"
-        assert row.low_seconds is not None and row.high_seconds is not None
         assert 0 < row.low_seconds < row.high_seconds
     assert result.transfers.predicted_seconds > 0
     assert "not validated" in text(result.makespan.method)
@@ -131,7 +130,6 @@ def test_kernels_that_nothing_tells_of_say_what_would_and_then_go_by_what_is_all
         recorded = read(made.write(tmp_path / f"{name}.sqlite"), launches=True)
         result = project(recorded, load_node("h100-sxm"), load_node("h200-sxm"), "calibrated")
         (row,) = result.kernels.by_class
-        assert row.low_seconds is not None and row.high_seconds is not None
         rows.append((row.bound, "--cuda-memory-usage" in text(row.why), row.high_seconds / row.low_seconds))
     assert [row[:2] for row in rows] == [("between", True), ("allocated", False)]
     assert rows[1][2] < rows[0][2]
@@ -244,6 +242,5 @@ def test_between_makers_copies_that_keep_their_recorded_times_have_no_time() -> 
     result = project(run, h100, mi300x, "calibrated")
     for row in (result.transfers, *result.by_path):
         assert row.predicted_seconds is None
-        assert row.low_seconds is not None and row.high_seconds is not None
         assert row.low_seconds < row.recorded_seconds < row.high_seconds
     assert project(run, h100, load_node("h200-sxm"), "calibrated").transfers.predicted_seconds

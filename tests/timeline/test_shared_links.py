@@ -81,7 +81,6 @@ def test_copies_that_did_not_meet_meet_on_a_node_with_a_single_uplink(tmp_path: 
 def test_two_directions_at_once_cost_what_was_measured() -> None:
     probed = load_node("h100-probed")
     curve = probed.curve("h2d", "pinned")
-    assert curve is not None
     gap = curve.long_gap_per_byte_s
     duplex_gap = gap / probed.contention().both.h2d
     size = 256 * MIB

@@ -128,7 +128,6 @@ def test_short_and_long_prompts_may_be_worth_fetching_and_those_between_not() ->
     prefill = Prefill(((16.0, 5e-3), (256.0, 5.5e-3), (8192.0, 0.2), (131072.0, 20.0)))
     (first, up_to), (again, end) = worth_fetching("per-block", blocks, 16, MACHINE, host, prefill)
     assert (first, end) == (16, None)
-    assert up_to is not None
     assert up_to < 8192 < again
     for tokens, faster in ((up_to, True), (up_to + 16, False), (again * 0.999, False), (again, True)):
         count = round(tokens / 16)
@@ -157,12 +156,9 @@ def test_the_answer_for_a_model_of_32_layers() -> None:
     assert single.predicted_seconds == pytest.approx(
         32768 * (2.332e-6 + HANDED_OVER_S + 32768 * 1.81e-11), rel=1e-3
     )
-    assert answer.recompute is not None
     assert (answer.recompute.by, answer.recompute.seconds) == ("given", pytest.approx(0.6))
     assert (answer.recompute.low_seconds, answer.recompute.rung) == (None, None)
     for row in answer.ranking:
-        assert row.low_seconds is not None
-        assert row.high_seconds is not None
         assert row.low_seconds <= row.predicted_seconds <= row.high_seconds
         assert row.rung == "probed"
 
@@ -171,7 +167,6 @@ def test_a_slow_link_and_a_fast_gpu_have_a_break_even() -> None:
     """1 MiB a token over PCIe 3 takes longer than 10 µs a token, until attention's square is felt."""
     answer = answered(node="v100-pcie", bytes_per_token="1MiB", prefill_seconds="1000=10ms,100000=100s")
     tokens = answer.break_even_tokens
-    assert tokens is not None
     assert tokens % 16 == 0
     before, after = (answered(
         node="v100-pcie", bytes_per_token="1MiB", prefill_seconds="1000=10ms,100000=100s", tokens=str(n)
@@ -180,7 +175,6 @@ def test_a_slow_link_and_a_fast_gpu_have_a_break_even() -> None:
         fetched = next(
             layout_row for layout_row in row.ranking if layout_row.layout == row.best
         ).predicted_seconds
-        assert row.recompute is not None
         assert (fetched < row.recompute.seconds) == faster
 
 
@@ -219,7 +213,6 @@ def test_a_network_by_name_says_its_cache_and_what_computing_takes() -> None:
         131072,
         64,
     )  # 2 · 32 layers · 8 heads · 128 · 2 bytes
-    assert answer.recompute is not None
     assert answer.recompute.by == "model"
     # 2 · 7 billion weights of its layers · 8192 tokens, and attention, at no more than the H100's 989 TFLOP/s.
     assert 2 * 6.98e9 * 8192 / 989e12 < answer.recompute.seconds < 1.0

@@ -102,7 +102,6 @@ def test_pageable_copies_may_hide_nothing() -> None:
     """A program that copies each layer before it launches the one before takes copies and kernels one after another."""
     options = OPTIONS | {"memory": "pageable", "seconds_per_layer": "10ms", "resident": "0", "depth": "1"}
     answer = answer_offload(Offload.of(**options))
-    assert answer.high_seconds is not None
     assert answer.predicted_seconds < 0.8 * (answer.parts.copies_seconds + 160e-3) <= answer.high_seconds
 
 
