@@ -18,6 +18,7 @@ from busfare import questions
 from busfare.cli.options import measuring, planning, traces
 from busfare.nodes import load_node
 from busfare.show.notebook import JobReport
+from tests.conftest import run
 from tests.job.kineto_job import write_ranks
 from tests.traces import EXAMPLES
 
@@ -38,13 +39,7 @@ def images() -> busfare.Run:
 
 
 def command(*words: str | Path) -> Any:
-    done = subprocess.run(
-        [sys.executable, "-m", "busfare", *map(str, words), "--json"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return json.loads(done.stdout)
+    return json.loads(run(*map(str, words), "--json").stdout)
 
 
 def alike(value: Any, expected: Any) -> bool:

@@ -16,7 +16,6 @@ from busfare.cost.models import Seen, copy_operations, to_untouched, with_call
 from busfare.errors import InputError
 from busfare.nodes import Gpu, Node, load_node
 from busfare.show.words import text
-from tests.conftest import Run
 
 MIB = 1 << 20
 TITAN = load_node("gtx-titan")
@@ -323,11 +322,3 @@ def test_a_price_that_is_mostly_a_start_nobody_measured_says_it() -> None:
     for size, start, stands_in in ((1, None, True), (1, titan, False), (1 << 20, None, False)):
         choice = trusted(summit, "h2d", "pinned", price(summit, "h2d", "pinned", size, start), start)
         assert ("nor its L+o was measured: 2.5 µs stands in" in text(choice[1])) is stands_in
-
-
-def test_a_start_is_taken_from_a_measured_node_only(run_here: Run) -> None:
-    done = run_here("price", "--node", "summit", "--bytes", "1", "--latency-from", "titan")
-    assert done.returncode == 2
-    assert done.stderr.startswith(
-        "busfare: --latency-from titan: nobody measured L+o of h2d copies there; give"
-    )
