@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
-from click.testing import CliRunner
 from msgspec.structs import replace
 
 from busfare.advise.jobs import advised, job_findings
 from busfare.answers.job import job_report, of_whole_job
-from busfare.cli import app
 from busfare.jobs.matching import MEMBERS
 from busfare.jobs.run import run_job
 from busfare.jobs.timeline import _relieved, job_timeline
@@ -24,14 +21,13 @@ from busfare.show.job_pictures import BINS, SHADES, heat_map
 from busfare.show.time_line_rows import KINDS, job_time_line
 from busfare.trace import read
 from busfare.trace.tables import conform
+from tests.conftest import answer
 from tests.job.build_job import Noted
 from tests.job.kineto_job import write_ranks
 
 
 def reported(folder: Path) -> dict[str, Any]:
-    run = CliRunner().invoke(app, ["report", str(folder), "--json"], standalone_mode=False)
-    assert run.exception is None, run.output
-    result: dict[str, Any] = json.loads(run.stdout)
+    result = answer("report", folder)
     assert result["gains_of_whole_job"]
     return {finding["id"]: finding for finding in result["findings"]}
 
