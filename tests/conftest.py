@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from hypothesis import settings
 
 from busfare.cli import app, main
-from busfare.errors import BusfareError
+from busfare.errors import InputError
 from tests.processes import finished
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -85,7 +85,7 @@ def shown(*words: object) -> str:
 def refused(*words: object) -> str:
     """Why a command gives no answer."""
     error = CliRunner().invoke(app, [*map(str, words)], standalone_mode=False).exception
-    assert isinstance(error, BusfareError | click.ClickException), error
+    assert isinstance(error, InputError | click.UsageError), error  # of which status 2 is
     return str(error)
 
 

@@ -80,9 +80,8 @@ def test_datasheet_stages_in_sequence_up_to_a_mebibyte_and_overlaps_beyond() -> 
     )
     copying = MIB / 15e9
     assert seconds[0] == pytest.approx(9.42e-6 + link[0] + copying)
-    assert seconds[1] == pytest.approx(
-        9.42e-6 + link[0] + 3 * copying, rel=1e-6
-    )  # the processor is the slower one
+    # The processor is the slower one.
+    assert seconds[1] == pytest.approx(9.42e-6 + link[0] + 3 * copying, rel=1e-6)
 
 
 def test_device_copies_read_and_write_and_sets_only_write() -> None:
@@ -126,13 +125,6 @@ def test_a_price_says_which_model_to_trust_and_why(
     choice = trusted(load_node(node), direction, memory, prices)
     assert choice[0] == trusted_model
     assert why in text(choice[1])
-
-
-def test_pageable_copies_of_a_gh200_are_in_the_range_that_was_published() -> None:
-    rate = (1 << 30) / model("datasheet").seconds(
-        copy_operations("h2d", "pageable", [1 << 30]), load_node("gh200")
-    )[0]
-    assert 90e9 < rate < 380e9
 
 
 def test_loggp_is_w14_equation() -> None:
@@ -267,6 +259,7 @@ def test_pageable_memory_that_is_read_in_place_is_not_staged() -> None:
     # As published: 99.8 GB/s; nothing is added for the first mebibyte.
     large, small = model("datasheet").seconds(copy_operations("h2d", "pageable", [1 << 30, MIB]), gh200)
     assert large - small == pytest.approx(((1 << 30) - MIB) / 9.98e10)
+    assert 90e9 < (1 << 30) / large < 380e9
     assert in_place_share(gh200) == pytest.approx(9.98 / 10.46)
     assert in_place_share(gb200) == 1.0
     assert in_place_share(load_node("h100-sxm")) is None

@@ -13,6 +13,7 @@ from tests.trace.build_kineto import Event, call, copy, document, event, kernel
 
 #: All in µs: of a call, from a call to its kernel, and between kernels of a stream.
 CALL, LAUNCH, BEHIND = 5.0, 8.0, 1.0
+REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)"
 GRID = {"grid": [8, 1, 1], "block": [512, 1, 1]}
 
 
@@ -58,11 +59,8 @@ def write_ranks(
                     "Collective name": "allreduce", "In msg nelems": elements, "Out msg nelems": elements,
                     "dtype": "Float", "Group size": ranks, "Process Group Name": "0",
                 } | GRID | arguments  # fmt: skip
-                name, number = (
-                    "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)",
-                    correlation - 2 * (ranks - 1 - rank),
-                )
-                rows.append(kernel(name, stream[rank], end - stream[rank], number, device=rank, **more))
+                number = correlation - 2 * (ranks - 1 - rank)
+                rows.append(kernel(REDUCE, stream[rank], end - stream[rank], number, device=rank, **more))
                 stream[rank] = end + BEHIND
         for rank, rows in enumerate(events):
             end = stream[rank] - BEHIND + 3

@@ -100,9 +100,8 @@ def test_a_message_is_waited_for_and_requests_are_counted(tmp_path: Path) -> Non
     (message,) = [row for row in result["collectives"] if row["ranks"]]
     assert (message["kind"], message["count"]) == ("send_receive", 1)
     assert message["arrive_seconds"] == pytest.approx(300e-6)
-    assert {times["rank"]: times["waiting_seconds"] for times in result["ranks"]} == pytest.approx(
-        {0: 0.0, 1: 300e-6}
-    )
+    waited = {times["rank"]: times["waiting_seconds"] for times in result["ranks"]}
+    assert waited == pytest.approx({0: 0.0, 1: 300e-6})
     lost = [left["count"] for left in result["omissions"] if left["id"] == "unmatched-communication"]
     assert lost == [4]
 
@@ -243,8 +242,8 @@ def test_the_published_step_of_eight_ranks_mostly_waits() -> None:
     assert (wait + recording) / (wait + recording + transfer) == pytest.approx(0.96, abs=0.01)
     assert recording == pytest.approx(26.4e-3, rel=0.01)
     assert result["straggler"] is None or result["straggler"]["rank"] in (4, 5)
-    assert all(
-        abs(clock["offset_ns"]) < 10_000 and clock["uncertainty_ns"] < 10_000 for clock in result["clocks"]
+    assert (
+        max(abs(clock[ns]) for clock in result["clocks"] for ns in ("offset_ns", "uncertainty_ns")) < 10_000
     )
     assert not any(left["id"] == "unmatched-communication" for left in result["omissions"])
 
@@ -310,26 +309,20 @@ def rows_of_ranks(seed: int, steps: int, skipped: int = 0) -> list[pl.DataFrame]
                         "sequence": step if name == "all" else None, "stream": 7,
                     }  # fmt: skip
                     kind = "all_reduce" if step % 3 else "all_gather"
-                    rows[rank].append(
-                        stated
-                        | {"collective_kind": kind, "bytes": 1 << 20, "start_ns": begin[rank], "end_ns": end}
-                    )
+                    times = {"start_ns": begin[rank], "end_ns": end}
+                    rows[rank].append(stated | times | {"collective_kind": kind, "bytes": 1 << 20})
                     now[rank] = end + 500
         for rank in range(0, RANKS, 2):
             stated = {"communicator": "pairs", "tag": 3, "sequence": step, "stream": 9, "bytes": 4096}
             sent, received = now[rank] + 100, now[rank + 1] + 700
             end = max(sent, received) + 5_000
-            rows[rank] += [
-                stated | {"collective_kind": "send", "peer": rank + 1, "start_ns": sent, "end_ns": sent + 50},
-                stated
-                | {
-                    "collective_kind": "send", "peer": rank + 1, "start_ns": sent + 60, "end_ns": end,
-                    "ended": True,
-                },
-            ]  # fmt: skip
-            rows[rank + 1].append(
-                stated | {"collective_kind": "receive", "peer": rank, "start_ns": received, "end_ns": end}
+            to, back = (
+                {"collective_kind": kind, "peer": peer}
+                for kind, peer in (("send", rank + 1), ("receive", rank))
             )
+            rows[rank].append(stated | to | {"start_ns": sent, "end_ns": sent + 50})
+            rows[rank].append(stated | to | {"start_ns": sent + 60, "end_ns": end, "ended": True})
+            rows[rank + 1].append(stated | back | {"start_ns": received, "end_ns": end})
             now[rank : rank + 2] = end + 900
     rows[2] = rows[2][4 * skipped :]  # four rows a step
     frames = []

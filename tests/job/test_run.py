@@ -6,7 +6,6 @@ import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -148,19 +147,6 @@ def test_a_closed_folder_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_a_worker_of_another_version_is_refused(made: object, version: str) -> None:
     with pytest.raises(InputError, match=f"a worker runs {version}"):
         decoded(msgspec.json.encode(made))
-
-
-@pytest.mark.parametrize(
-    ("how", "message"),
-    [
-        ({"jobs": 0}, "from 1 to"),
-        ({"jobs": 100_000}, "from 1 to"),
-        ({"scheduler": "tcp://x:1", "jobs": 2}, "leave out `jobs`"),
-    ],
-)
-def test_options_that_do_not_go_together_are_refused(how: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        Report.of(**how)
 
 
 @pytest.fixture

@@ -24,6 +24,7 @@ by_name = pytest.mark.parametrize("node", NODES, ids=lambda node: node.name)
 
 def test_every_promised_node_is_there() -> None:
     assert set(catalogue_names()) >= set(PROMISED.split())
+    assert [node.name for node in NODES] == list(catalogue_names())
 
 
 @pytest.mark.parametrize("node", [*NODES, *OF_GPUS], ids=lambda node: node.name)

@@ -15,7 +15,7 @@ from busfare.nodes import load_node
 from busfare.planning import Problem, machine_of
 from busfare.planning.problem import recorded_problem
 from busfare.planning.strategies import roofline_of
-from busfare.questions import KvCache, Plan, Price, Question
+from busfare.questions import Plan
 from busfare.show.page import page
 from busfare.show.plans import plan_document
 from busfare.show.terminal import render, show
@@ -230,22 +230,6 @@ def test_the_page_shows_plots_and_keeps_text_text(tmp_path: Path) -> None:
     for figure in ("ranking", "roofline"):
         assert re.search(f'<figure id="{figure}"><div class="scroll"[^>]*><svg', shown)
     assert "kernel [red]59" in page(plan_document(answer_plan(Plan.of(file=many(tmp_path)))))
-
-
-@pytest.mark.parametrize(
-    ("question", "options", "says"),
-    [
-        (Plan, {"h2d": "1MB", "kernel": "1ms", "type": "fp64"}, "`type` fp64: the number type of `flops`"),
-        (Price, {"bytes": "1MB", "type": "fp64"}, "`type`: describes a `kernel`"),
-        (Price, {"bytes": "1MB", "flops": "1G"}, "`flops`: describes a `kernel`"),
-        (KvCache, {"bytes_per_token": "1KB", "type": "fp8"}, "`type` fp8: needs `model`"),
-    ],
-)
-def test_a_number_type_without_what_it_counts_is_refused(
-    question: type[Question], options: dict[str, str], says: str
-) -> None:
-    with pytest.raises(InputError, match=says):
-        question.of(node="h100-sxm", **options)
 
 
 def test_results_in_pageable_memory_that_nobody_wrote_take_longer() -> None:
