@@ -117,9 +117,7 @@ def test_a_job_and_the_run_without_its_recorder_answer(images: busfare.Run, tmp_
     since = images.report(baseline=busfare.report(PINNED)).baseline
     assert not isinstance(since, msgspec.UnsetType) and since.before == str(PINNED)
     bare = images.report(unrecorded=0.15)
-    assert bare.recording_cost is not None and bare.recording_cost.replayed_seconds == pytest.approx(
-        0.15, rel=0.01
-    )
+    assert bare.recording_cost.replayed_seconds == pytest.approx(0.15, rel=0.01)
     assert images.what_if(pin=True, unrecorded="150ms").baseline.recording_cost is not None
     with pytest.raises(busfare.BusfareError, match="nope"):
         busfare.report(tmp_path / "nope")
@@ -136,9 +134,8 @@ def test_answers_show_themselves(images: busfare.Run, tmp_path: Path) -> None:
     answer.save(tmp_path / "page.html")
     answer.save(tmp_path / "answer.json")
     answer.plot().save(tmp_path / "plot.html")
-    assert (tmp_path / "page.html").read_text().count("<table") > (tmp_path / "plot.html").read_text().count(
-        "<table"
-    )
+    whole, plot = ((tmp_path / name).read_text().count("<table") for name in ("page.html", "plot.html"))
+    assert whole > plot
     assert json.loads((tmp_path / "answer.json").read_text())["schema"] == "busfare.what-if/1"
     with pytest.raises(busfare.BusfareError, match=r"\.html or \.json"):
         answer.save(tmp_path / "page.pdf")
@@ -256,13 +253,10 @@ def test_plans_take_the_link_of_a_slot() -> None:
     assert first.predicted_seconds > 3 * wide.ranking[0].predicted_seconds
     assert first.high_seconds / first.low_seconds > wide.ranking[0].high_seconds / wide.ranking[0].low_seconds
     model = {"model": "llama-3.1-8b", "node": "rtx-4090", "link": "pcie:4x4"}
-    assert "pcie:4x4" in repr(busfare.plan_kv(**model)) and "pcie:4x4" in repr(
-        busfare.plan_offload(tokens=1, **model)
-    )
-    assert (
-        command("price", "--node", "4090", "--link", "pcie:4x4", "--bytes", "1MB")["node"]
-        == "rtx-4090 on pcie:4x4"
-    )
+    for plan in (busfare.plan_kv(**model), busfare.plan_offload(tokens=1, **model)):
+        assert "pcie:4x4" in repr(plan)
+    priced = command("price", "--node", "4090", "--link", "pcie:4x4", "--bytes", "1MB")
+    assert priced["node"] == "rtx-4090 on pcie:4x4"
     recorded = EXAMPLES / "smooth-out-of-core-h100.json.gz"
     there, slot = (
         busfare.plan(from_trace=recorded, kernel_name="smooth", link=link) for link in (None, "pcie:3x4")

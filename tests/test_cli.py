@@ -315,15 +315,11 @@ def test_the_demonstration_shows_a_change_that_matters_and_ends_by_naming_its_pa
         float(rows[f"pinned, 3 streams ({how})"][-1].split()[0]) for how in ("predicted", "recorded")
     )
     assert recorded > 5 and predicted == pytest.approx(recorded, rel=0.2)
-    runs = {rows[f"{node} ({how})"][-1] for node, how in (
-        ("h100-sxm", "recorded"), ("gh200", "predicted"), ("dgx-a100", "predicted"), ("pcie:3x16", "predicted")
-    )}  # fmt: skip
-    assert len(runs) == 4
+    names = ("h100-sxm (recorded)", *(f"{node} (predicted)" for node in ("gh200", "dgx-a100", "pcie:3x16")))
+    assert len({rows[name][-1] for name in names}) == 4
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert (
-        'smooth-out-of-core-h100.json.gz <span class="option">--pin</span></code>' in page
-        and "`" not in page.partition("<script")[0]
-    )
+    assert 'smooth-out-of-core-h100.json.gz <span class="option">--pin</span></code>' in page
+    assert "`" not in page.partition("<script")[0]
 
 
 def test_a_limit_cannot_be_held_against_nothing(tmp_path: Path) -> None:

@@ -88,10 +88,7 @@ def test_the_metadata_is_what_an_index_takes(wheel: Path) -> None:
     assert tuple(map(int, metadata["Metadata-Version"].split("."))) >= (2, 4)
     # A licence by its expression, and none among the classifiers.
     assert metadata["License-Expression"] == "Apache-2.0" and metadata["License-File"] == "LICENSE"
-    assert (
-        f"{Path(name).parent}/licenses/LICENSE" in archive.namelist()
-        and "busfare/py.typed" in archive.namelist()
-    )
+    assert {f"{Path(name).parent}/licenses/LICENSE", "busfare/py.typed"} <= {*archive.namelist()}
     classifiers = metadata.get_all("Classifier")
     assert not any(classifier.startswith("License ::") for classifier in classifiers)
     pythons = {c.rpartition(" ")[2] for c in classifiers if "Python :: 3." in c}

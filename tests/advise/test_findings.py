@@ -211,12 +211,9 @@ def results(steps: int, size: int = 4, wait: bool = True) -> Trace:
     rows = []
     for at in range(0, 250 * steps, 250):
         rows.append(made(kernel(at + 10, at + 110), at, at + 8, "cudaLaunchKernel"))
-        back = copy(at + 110, at + 112, size, "d2h", memory="pageable" if wait else "pinned")
-        rows.append(
-            made(
-                back, at + 10, at + (150 if wait else 14), "cudaMemcpyAsync", "operation" if wait else "none"
-            )
-        )
+        memory, returns, waits_for = ("pageable", 150, "operation") if wait else ("pinned", 14, "none")
+        back = copy(at + 110, at + 112, size, "d2h", memory=memory)
+        rows.append(made(back, at + 10, at + returns, "cudaMemcpyAsync", waits_for))
     return run(*rows)
 
 
@@ -433,10 +430,8 @@ def test_packing_keeps_the_loop_that_makes_the_copies() -> None:
 
 
 def integrated(recorded: Trace, flag: bool | None, name: str = "Orin") -> Trace:
-    devices = recorded.devices.clear().vstack(
-        tables.conform(pl.DataFrame({"device": [0], "name": [name], "integrated": [flag]}), tables.DEVICES)
-    )
-    recorded.devices = devices
+    gpu = pl.DataFrame({"device": [0], "name": [name], "integrated": [flag]})
+    recorded.devices = tables.conform(gpu, tables.DEVICES)
     return recorded
 
 
@@ -557,9 +552,8 @@ def sent(rounds: int, addresses: range) -> Trace:
     for number in range(rounds):
         at = 44_000 * number
         host = addresses[number % len(addresses)]
-        into = copy(
-            at + 5, at + 40_005, 64 * MIB, memory="pageable", source_address=host, destination_address=64
-        )
+        where = {"source_address": host, "destination_address": 64}
+        into = copy(at + 5, at + 40_005, 64 * MIB, memory="pageable", **where)
         rows += [
             made(into, at, at + 40_006, "cudaMemcpy", "operation"),
             made(kernel(at + 40_020, at + 41_000), at + 40_007, at + 40_009),
@@ -578,10 +572,8 @@ def test_pinning_counts_against_the_gain_of_buffers_that_are_sent_once() -> None
     assert reused.predicted_gain_seconds - cost <= single.predicted_gain_seconds
     assert single.predicted_gain_seconds < reused.predicted_gain_seconds - 0.8 * cost
     shown = ranged(single)
-    assert (
-        shown.low_seconds == 0.0
-        and shown.high_seconds > single.predicted_gain_seconds + 0.5 * single.cost_error[0]
-    )
+    assert shown.low_seconds == 0.0
+    assert shown.high_seconds > single.predicted_gain_seconds + 0.5 * single.cost_error[0]
 
 
 def test_no_cost_of_pinning_is_counted_without_addresses() -> None:
@@ -599,15 +591,10 @@ def test_ranges_of_changes_end_where_those_of_advice_do(changes: dict[str, Any])
     recorded = sent(8, range(1 << 30, 2 << 30, 1 << 29))
     copied = 8 * 40e-3
     result = busfare.what_if(recorded, recorded_on="pcie:3x16", **changes)
-    run_seconds = result.baseline.replayed_seconds
-    assert (
-        result.low_seconds
-        >= run_seconds - max(copied, result.gain_seconds or 0.0) - 0.04 * run_seconds - 1e-4
-    )
-    assert (
-        result.high_seconds
-        <= run_seconds + max(0.0, 0.04 * run_seconds - (result.gain_seconds or 0.0)) + 1e-9
-    )
+    before, gain = result.baseline.replayed_seconds, result.gain_seconds or 0.0
+    differ = 0.04 * before
+    assert result.low_seconds >= before - max(copied, gain) - differ - 1e-4
+    assert result.high_seconds <= before + max(0.0, differ - gain) + 1e-9
 
 
 def copied_back(first_us: float, later_us: float, addresses: list[int] | None) -> Trace:

@@ -37,9 +37,8 @@ def test_a_late_rank_is_named_with_what_the_job_gains(tmp_path: Path) -> None:
     finding = reported(tmp_path)["straggling-rank"]
     assert finding["largest"]["rank"] == 1
     assert finding["predicted_gain_seconds"] == pytest.approx(8 * 600e-6, rel=0.02)
-    assert finding["largest"]["evidence"].startswith(
-        "Rank 1 arrived last because of its own work at 8 of 8 collectives"
-    )
+    evidence = "Rank 1 arrived last because of its own work at 8 of 8 collectives"
+    assert finding["largest"]["evidence"].startswith(evidence)
     assert finding["largest"]["what_if"] == ["--no-stragglers"]
 
 
