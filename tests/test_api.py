@@ -203,11 +203,8 @@ def test_what_cannot_be_answered_says_why(images: busfare.Run, ask: Any, message
 def test_every_option_is_a_field_of_its_question_with_the_same_default(
     question: type[questions.Question], command: click.Command, inputs: set[str]
 ) -> None:
-    options = {
-        p.name: p.default
-        for p in command.params
-        if p.name not in inputs | {"details", "help_all", "json", "html", "wide"}
-    }
+    shown_only = {"details", "help_all", "json", "html", "wide"}
+    options = {p.name: p.default for p in command.params if p.name not in inputs | shown_only}
     assert options.keys() == question.names()
     given = {name: value for name, value in options.items() if isinstance(value, str)}
     assert question.of(**NEEDED.get(question, {}), **given) == question.of(**NEEDED.get(question, {}))

@@ -46,7 +46,7 @@ def test_ctrl_c_while_it_is_imported_leaves_no_traceback() -> None:
         "from busfare.start import main\n"
         "main()"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    done = finished([sys.executable, "-c", code])
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
@@ -129,17 +129,11 @@ def test_json_is_a_single_object_and_nothing_more(run_here: Run, arguments: str,
         ("plan", "nothing crosses the bus"),
         ("plan --d2h 504MB --kernel 12ms --node h100-sxm --h2d -3MB", "negative"),
         ("plan --d2h 504MB --kernel 12ms --node h100-sxm --h2d 0MB", "is zero"),
-        (
-            "plan --d2h 504MB --kernel 12ms --node h100-sxm --h2d 1EB",
-            "exceeds the largest value that busfare accepts",
-        ),
+        ("plan --d2h 504MB --kernel 12ms --node h100-sxm --h2d 1EB", "exceeds the largest value that busfare accepts"),
         ("plan --d2h 504MB --kernel 12ms --node h100-sxm --h2d '336 bananas'", "or a unit (B, kB, MB"),
         ("plan --h2d 336MB --d2h 504MB --node h100-sxm --kernel 12", "write a unit (ns, us"),
         ("plan --h2d 336MB --d2h 504MB --node h100-sxm --kernel 0ms", "is zero"),
-        (
-            "plan --h2d 336MB --d2h 504MB --node h100-sxm --kernel 9e99s",
-            "exceeds the largest value that busfare accepts",
-        ),
+        ("plan --h2d 336MB --d2h 504MB --node t4 --kernel 9e99s", "exceeds the largest value that busfare accepts"),
         (f"plan {PLANNED} --streams 4.5", "not a whole number"),
         (f"plan {PLANNED} --streams 64 --levels 42", "exceeds the 42 levels"),
         (f"plan {PLANNED} --accesses-in 0", "is zero"),
@@ -287,9 +281,8 @@ def test_what_if_writes_two_time_lines_and_a_page(tmp_path: Path) -> None:
     done = run("what-if", TRACE, "--pin", "h2d", "--wide", "--perfetto", str(line), "--html", str(page))
     assert done.returncode == 0
     assert "pin host buffers (only matches of h2d)" in done.stdout
-    names = {
-        e["args"]["name"] for e in json.loads(line.read_text())["traceEvents"] if e["name"] == "process_name"
-    }
+    events = json.loads(line.read_text())["traceEvents"]
+    names = {e["args"]["name"] for e in events if e["name"] == "process_name"}
     assert {name.partition(":")[0] for name in names} == {"recorded", "predicted"}
     text = page.read_text(encoding="utf-8")
     assert text.startswith("<!doctype html>") and text.endswith("</html>")
@@ -377,10 +370,8 @@ def test_several_traces_a_folder_and_a_glob_are_a_job(tmp_path: Path) -> None:
     for number, source in enumerate((TRACE, TRACE_H200)):
         (tmp_path / "job" / f"rank{number}.json.gz").write_bytes(Path(source).read_bytes())
     files = sorted(str(file) for file in (tmp_path / "job").iterdir())
-    results = [
-        run("report", *named, "--json")
-        for named in (files, [str(tmp_path / "job")], [f"{tmp_path}/job/*.gz"], [*files, "--jobs", "2"])
-    ]
+    spelt = files, [str(tmp_path / "job")], [f"{tmp_path}/job/*.gz"], [*files, "--jobs", "2"]
+    results = [run("report", *named, "--json") for named in spelt]
     assert [done.returncode for done in results] == [0] * 4
     assert {done.stdout for done in results} == {results[0].stdout}
     result = json.loads(results[0].stdout)
@@ -414,13 +405,10 @@ def test_progress_goes_to_a_terminal_alone(tmp_path: Path) -> None:
 
 
 def test_a_trace_alone_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    trace = write_kineto(
-        tmp_path / "report", [call("cudaLaunchKernel", 0, 5, 1), kineto_copy("Memcpy HtoD", 64, 10, 5, 1)]
-    )
+    events = [call("cudaLaunchKernel", 0, 5, 1), kineto_copy("Memcpy HtoD", 64, 10, 5, 1)]
+    trace = str(write_kineto(tmp_path / "report", events))
     monkeypatch.chdir(tmp_path)
-    assert run("./report", "--json").stdout == run("report", str(trace), "--json").stdout.replace(
-        str(trace), "report"
-    )
+    assert run("./report", "--json").stdout == run("report", trace, "--json").stdout.replace(trace, "report")
     missing = run("missing.sqlite")
     assert missing.returncode == 2 and "missing.sqlite: cannot be read" in missing.stderr
     # A command's name wins over a file of that name.
@@ -429,11 +417,8 @@ def test_a_trace_alone_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_details_are_for_those_who_ask() -> None:
     """On a terminal of 80 columns the report of a run takes at most 40 lines."""
-    brief = subprocess.run(
-        [*BUSFARE, "report", str(EXAMPLES / "train-images-h100.json.gz")],
-        capture_output=True, text=True, check=True, env={**os.environ, "COLUMNS": "80"},
-    ).stdout.splitlines()  # fmt: skip
+    brief = run("report", IMAGES, COLUMNS="80").stdout.splitlines()
     assert len(brief) <= 40 and brief[-1] != "" and brief.index("") <= 9
     assert any(line.startswith("Add --details for: transfers") for line in brief)
-    full = run("report", str(EXAMPLES / "train-images-h100.json.gz"), "--details").stdout
+    full = run("report", IMAGES, "--details").stdout
     assert "Transfers by size" in full and "Add --details" not in full

@@ -251,7 +251,7 @@ SIZE = 64 << 20
 
 def node(folder: Path, bytes_per_s: float) -> Node:
     """Whose memory has this rate, both ways and together."""
-    rates = (f"{both}{access}_bytes_per_s" for both in ("", "both_") for access in ("read", "write"))
+    rates = (f"{prefix}{access}_bytes_per_s" for prefix in ("", "both_") for access in ("read", "write"))
     return two_gpus(folder / "node.toml", generation=5, **{f"at_once.{rate}": bytes_per_s for rate in rates})
 
 

@@ -87,11 +87,7 @@ def test_an_unknown_name_stays_unknown(device: str) -> None:
         ("NVIDIA GeForce GTX 1650", {"multiprocessors": 16}, "gtx-1650-notebook"),
         ("NVIDIA GeForce RTX 3060", {"memory_bytes": 8 << 30}, None),  # the variant of 8 GB: not in the table
         ("Orin", {"multiprocessors": 16, "memory_bytes": 65_893_089_280}, "jetson-agx-orin-64gb"),
-        (
-            "Orin",
-            {"multiprocessors": 8, "memory_bytes": 7_990_054_912, "clock_hz": 1.02e9},
-            "jetson-orin-nano-super-8gb",
-        ),
+        ("Orin", {"multiprocessors": 8, "memory_bytes": 7_990_054_912, "clock_hz": 1.02e9}, "jetson-orin-nano-super-8gb"),
         ("NVIDIA Tegra X1", {"multiprocessors": 1}, "jetson-nano"),
         ("gfx90a", {"multiprocessors": 110, "memory_bytes": 68_702_699_520}, "mi250x"),
         # MI210, or a die of an MI250

@@ -78,13 +78,12 @@ def test_a_trace_without_such_copies_is_refused() -> None:
 
 
 def test_a_real_trace_is_planned() -> None:
-    matched = recorded_problem(read(EXAMPLES / "smooth-out-of-core-h100.json.gz"), "smooth")
+    path = EXAMPLES / "smooth-out-of-core-h100.json.gz"
+    matched = recorded_problem(read(path), "smooth")
     assert matched.kernels.launches == 24
     assert matched.problem.memory == "pageable"
     assert matched.problem.h2d_bytes == pytest.approx(matched.problem.d2h_bytes, rel=0.05)
-    answer = answered(
-        {"from_trace": EXAMPLES / "smooth-out-of-core-h100.json.gz", "kernel_name": "smooth", "streams": "24"}
-    )
+    answer = answered({"from_trace": path, "kernel_name": "smooth", "streams": "24"})
     assert answer["node"] == "h100-sxm"
     predicted = {r["strategy"]: r["predicted_seconds"] for r in answer["ranking"]}
     # The program copies pageable memory with blocking calls, chunk by chunk.
@@ -98,9 +97,8 @@ def test_pageable_copies_are_as_fast_as_the_trace_shows() -> None:
     rates = {b["parameter"]: b for b in answer["basis"] if b["kind"] == "recorded"}
     for direction, size in (("h2d", matched.problem.h2d_bytes), ("d2h", matched.problem.d2h_bytes)):
         assert matched.pageable[direction].bytes == size
-        assert rates[f"G {direction} pageable"]["value"] * size == pytest.approx(
-            matched.pageable[direction].seconds, rel=0.01
-        )
+        took = matched.pageable[direction].seconds
+        assert rates[f"G {direction} pageable"]["value"] * size == pytest.approx(took, rel=0.01)
     predicted = {r["strategy"]: r["predicted_seconds"] for r in answer["ranking"]}
     # Copies and kernels one after the other, as they were recorded, without the host's time between them.
     assert predicted["explicit-pageable"] == pytest.approx(answer["recorded"]["span_seconds"], rel=0.1)

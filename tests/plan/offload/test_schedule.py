@@ -133,9 +133,8 @@ def test_mapped_weights_are_read_once_per_tile_of_rows() -> None:
 @pytest.mark.parametrize("memory", ["pinned", "pageable"])
 def test_pieces_and_routers_take_as_long_as_played(memory: Memory) -> None:
     machine = machine_of(load_node("h100-probed"))
-    routed = replace(
-        Layers.alike(8, 2 * MIB, 1e-4), pieces=(4.0,) * 8, call_seconds=1e-6, routed_seconds=2e-5
-    )
+    router = {"pieces": (4.0,) * 8, "call_seconds": 1e-6, "routed_seconds": 2e-5}
+    routed = replace(Layers.alike(8, 2 * MIB, 1e-4), **router)
     played = program_of(routed, Schedule(2, 0, memory), machine).play().seconds
     assert pass_seconds(routed, Schedule(2, 0, memory), machine) == pytest.approx(played, rel=0.05)
     assert {s.depth for s in schedules(routed, None, 3, memory)} == {0}
@@ -143,11 +142,8 @@ def test_pieces_and_routers_take_as_long_as_played(memory: Memory) -> None:
 
 def test_gpu_memory_of_a_schedule() -> None:
     layers = Layers.alike(10, 100.0, 1.0)
-    held = {
-        s: s.device_bytes(layers)
-        for s in (Schedule(4, 2), Schedule(9, 4), Schedule(4, 0, "mapped"), Schedule(10, 3))
-    }
-    assert list(held.values()) == [700.0, 1000.0, 400.0, 1000.0]
+    some = (Schedule(4, 2), Schedule(9, 4), Schedule(4, 0, "mapped"), Schedule(10, 3))
+    assert [schedule.device_bytes(layers) for schedule in some] == [700.0, 1000.0, 400.0, 1000.0]
     machine = machine_of(load_node("h100-probed"))
     for memory, depth in product(MEMORIES, (0, 1, 2)):
         residents = residents_of(layers, 650.0, depth, memory)
