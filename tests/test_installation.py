@@ -68,7 +68,8 @@ def test_help_fits_a_screen(context: click.Context) -> None:
 def test_rarely_used_options_stand_in_the_whole_help() -> None:
     usual, whole = run("plan", "--help").stdout, run("plan", "--help-all").stdout
     assert "--launch" not in usual and "--help-all" in usual
-    for text in ("--h2d SIZE", "busfare plan offload", "busfare plan kv", "busfare plan [OPTIONS] [FILE.toml]"):
+    texts = ("--h2d SIZE", "busfare plan offload", "busfare plan kv", "busfare plan [OPTIONS] [FILE.toml]")
+    for text in texts:
         assert text in usual
     assert "--launch TIME" in whole and len(whole) > len(usual)
     assert run("diff", "--help-all").returncode == 2  # it has none

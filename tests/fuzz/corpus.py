@@ -167,15 +167,9 @@ def rocprof_json(folder: Path) -> list[Path]:
     for i in range(40):
         run.kernel(f'kernel_{i} "é"', 2000 + 10 * i, 2009 + 10 * i, 20 + i)
         run.call("hipGraphLaunch" if i % 2 else "hipHostMalloc", 1999 + 10 * i, 2005 + 10 * i, 20 + i)
-        what = {
-            "agent_id": {"handle": amd_files.CPU},
-            "address": hex(i << 20),
-            "allocation_size": i,
-        }
-        run.add(
-            "memory_allocation", amd_files.ALLOCATION, i % 3 // 2, 2000 + 10 * i, 2001 + 10 * i, i,
-            **what,
-        )  # fmt: skip
+        what = {"agent_id": {"handle": amd_files.CPU}, "address": hex(i << 20), "allocation_size": i}
+        ends = (2000 + 10 * i, 2001 + 10 * i)
+        run.add("memory_allocation", amd_files.ALLOCATION, i % 3 // 2, *ends, i, **what)
         addresses = {"src_address": {"handle": i << 20}, "dst_address": str(i)}
         ends = (amd_files.CPU, amd_files.GPU_0)
         run.copy(2, *ends, i, 3000 + i, 3009 + i, 20 + i, **addresses)
@@ -217,20 +211,7 @@ def node(folder: Path) -> list[Path]:
 
 
 READERS: tuple[Callable[[Path], list[Path]], ...] = (
-    *(
-        nsys,
-        nsys_directory,
-        kineto,
-        nvprof,
-        rocpd,
-        rpd,
-        xla,
-        xla_time_line,
-        rocprof_json,
-        rocprof_csv,
-        rocprof,
-    ),
-    node,
-)
+    nsys, nsys_directory, kineto, nvprof, rocpd, rpd, xla, xla_time_line, rocprof_json, rocprof_csv, rocprof, node,
+)  # fmt: skip
 #: Reader → what builds its files in an empty folder.
 CORPUS = {build.__name__.replace("_", "-"): build for build in READERS}

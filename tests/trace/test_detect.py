@@ -26,11 +26,18 @@ from busfare.show.words import text
 from busfare.trace import is_trace_directory, may_be_trace, read, readers
 from busfare.trace.readers import RecordAgain, compressed, formats, record_again
 from busfare.trace.readers.compressed import unpack
-from tests.trace import build_rocprof_files
 from tests.trace.build_kineto import document, gzipped, small_events, write_kineto
 from tests.trace.build_nsys import small_export
 from tests.trace.build_nvprof import small_file
 from tests.trace.build_rocprof import small_process, small_rpd, write_rocpd
+from tests.trace.build_rocprof_files import (
+    small_csv,
+    small_json,
+    write_csv,
+    write_json,
+    write_v1,
+    write_v1_json,
+)
 from tests.trace.sqlite_file import write_sqlite
 
 WRONG_NAMES = [
@@ -56,16 +63,10 @@ def test_the_content_tells_the_format_and_the_name_does_not(name: str, tmp_path:
     assert read(small_file().write(path)).format == "nvprof"
     assert read(write_rocpd(path, small_process())).format == "rocpd"
     assert read(small_rpd().write(path)).format == "rpd"
-    assert read(build_rocprof_files.write_v1(path)).format == "rocprof"
-    assert read(build_rocprof_files.write_v1_json(path)).format == "rocprof"
-    assert (
-        read(build_rocprof_files.write_json(path, build_rocprof_files.small_json())).format
-        == "rocprofv3-json"
-    )
-    (
-        build_rocprof_files.write_csv(tmp_path / "of a process", build_rocprof_files.small_csv())
-        / "3131_kernel_trace.csv"
-    ).rename(path)
+    assert read(write_v1(path)).format == "rocprof"
+    assert read(write_v1_json(path)).format == "rocprof"
+    assert read(write_json(path, small_json())).format == "rocprofv3-json"
+    (write_csv(tmp_path / "of a process", small_csv()) / "3131_kernel_trace.csv").rename(path)
     assert read(path).format == "rocprof-csv"
     path.write_text(document(small_events()))
     assert read(path).format == "kineto"
@@ -102,7 +103,10 @@ def zipped() -> bytes:
         (gzipped(b"NVR\0...."), "Nsight Compute report"),
         (gzipped(b"\x89PNG not a trace"), "not a trace that busfare knows"),
         (b"QDSTRM\0\0", "unfinished Nsight Systems capture"),
-        (b"\n\x0b\x50\x02....", "written by rocprofv3 and ROCm Systems Profiler; record with `rocprofv3"),
+        (
+            b"\n\x0b\x50\x02....",
+            "a Perfetto trace, as written by rocprofv3 and ROCm Systems Profiler; record with `rocprofv3",
+        ),
         (b"the program's\n==77== NVPROF is profiling process 77\n", "record with `nvprof -o run.nvprof ./app`"),
         (b'"Start","Duration","Grid X"\nus,us,\n', "the printed output of nvprof"),
         (b"======== Profiling result:\n   Start  Duration\n", "the printed output of nvprof"),
@@ -189,6 +193,10 @@ def test_what_may_be_a_trace_is_seen_in_its_first_bytes(tmp_path: Path) -> None:
     assert not may_be_trace(tmp_path / "pipe.json")
 
 
+def write_small(path: Path) -> Path:
+    return write_kineto(path, small_events())
+
+
 PACKERS = {".gz": gzipped, ".zst": zstd.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
 
 
@@ -197,8 +205,8 @@ def test_packed_traces_leave_no_files(suffix: str, tmp_path: Path, monkeypatch: 
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "elsewhere"))
     plain, pack = tmp_path / "plain", PACKERS[suffix]
-    for made in (small_export(), small_rpd(), small_file(), None):
-        made.write(plain) if made else write_kineto(plain, small_events())
+    for write in (small_export().write, small_rpd().write, small_file().write, write_small):
+        write(plain)
         wanted = read(plain)
         packed = tmp_path / f"run{suffix}"
         packed.write_bytes(pack(plain.read_bytes()))

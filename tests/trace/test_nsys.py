@@ -386,10 +386,8 @@ def test_a_view_in_place_of_a_table_is_read_and_a_virtual_table_refused(tmp_path
     with pytest.raises(InputError, match=f"{table} is a virtual table"):
         written(small_export(), tmp_path, script)
     # Those that a profiler makes beside its tables do no harm.
-    assert (
-        written(small_export(), tmp_path, f'CREATE VIEW top AS SELECT * FROM "{table}"').operations.height
-        == 4
-    )
+    script = f'CREATE VIEW top AS SELECT * FROM "{table}"'
+    assert written(small_export(), tmp_path, script).operations.height == 4
 
 
 def gpu(number: int, cuda: int | None, engines: int = 5) -> dict[str, int | str | None]:

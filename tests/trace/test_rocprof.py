@@ -8,14 +8,19 @@ import polars as pl
 import pytest
 
 from busfare.trace import Trace, read
-from tests.trace import build_rocprof, build_rocprof_files
+from tests.trace import build_rocprof
 from tests.trace.build_rocprof import CPU, GPU_0, GPU_1, PROCESS, ProcessTables, small_process, write_rocpd
 from tests.trace.build_rocprof_files import ALLOCATION, D2H, H2D, JsonRun, write_json
+from tests.trace.build_rocprof_files import CPU as CPU_HANDLE
+from tests.trace.build_rocprof_files import GPU_0 as GPU_HANDLE
 from tests.trace.sqlite_file import Value
 from tests.traces import omitted
 
 #: Columns of the table of allocations.
-ALLOCATED = ["id", "pid", "tid", "start", "end", "event_id", "agent_id", "type", "level", "address", "size"]
+ALLOCATED = [
+    "id", "guid", "nid", "pid", "tid", "agent_id", "type", "level", "start", "end", "address", "size", "queue_id",
+    "stream_id", "event_id",
+]  # fmt: skip
 
 
 def written(folder: Path, *processes: ProcessTables) -> Trace:
@@ -234,16 +239,12 @@ class Run:
         for name, start, end, id in self.calls:
             run.call(name, start, end, id)
         for number, (address, on_gpu, size, at) in enumerate(self.memory):
-            agent = {"handle": build_rocprof_files.GPU_0 if on_gpu else build_rocprof_files.CPU}
+            agent = {"handle": GPU_HANDLE if on_gpu else CPU_HANDLE}
             what = {"agent_id": agent, "address": hex(address), "allocation_size": size or 0}
             run.add("memory_allocation", ALLOCATION, int(size is None), at, at + 2, 5000 + number, **what)
         for source, destination, at, id in self.copied:
             to_gpu = destination >> 40 == DEVICE >> 40
-            ends = (
-                (build_rocprof_files.CPU, build_rocprof_files.GPU_0)
-                if to_gpu
-                else (build_rocprof_files.GPU_0, build_rocprof_files.CPU)
-            )
+            ends = (CPU_HANDLE, GPU_HANDLE) if to_gpu else (GPU_HANDLE, CPU_HANDLE)
             addresses = {"src_address": {"handle": source}, "dst_address": {"handle": destination}}
             run.copy(H2D if to_gpu else D2H, *ends, 64, at, at + 5, id, **addresses)
         return read(write_json(path, run))

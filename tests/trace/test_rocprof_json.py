@@ -9,9 +9,19 @@ import pytest
 
 from busfare.errors import InputError
 from busfare.trace import Trace, read
-from tests.trace import build_rocprof_files
 from tests.trace.build_rocprof import PROCESS, small_process, write_rocpd
-from tests.trace.build_rocprof_files import CPU, GPU_0, GPU_1, JsonRun, small_json, write_json
+from tests.trace.build_rocprof_files import (
+    CPU,
+    D2D,
+    GPU_0,
+    GPU_1,
+    HSA,
+    QUEUE,
+    JsonRun,
+    small_json,
+    write_json,
+    write_v1_json,
+)
 from tests.traces import omitted
 
 
@@ -49,23 +59,19 @@ def test_the_queue_stands_for_streams_in_older_files(tmp_path: Path) -> None:
     run = small_json()
     for record in run.records["kernel_dispatch"]:
         del record["stream_id"]
-    assert written(tmp_path, run).operations.filter(kind="kernel")["stream"].to_list() == [
-        build_rocprof_files.QUEUE
-    ]
+    assert written(tmp_path, run).operations.filter(kind="kernel")["stream"].to_list() == [QUEUE]
 
 
 def test_work_that_a_call_of_hsa_started_is_that_of_hips_call_around_it(tmp_path: Path) -> None:
     run = small_json()
-    run.add("hsa_api", build_rocprof_files.HSA, 0, 1062, 1064, 50, ancestor=12)
-    run.kernel("of build_rocprof_files.HSA", 1320, 1330, 50)
-    assert written(tmp_path, run).operations.filter(name="of build_rocprof_files.HSA")[
-        "correlation"
-    ].to_list() == [12]
+    run.add("hsa_api", HSA, 0, 1062, 1064, 50, ancestor=12)
+    run.kernel("of HSA", 1320, 1330, 50)
+    assert written(tmp_path, run).operations.filter(name="of HSA")["correlation"].to_list() == [12]
 
 
 def test_copies_between_gpus_and_gpus_without_a_number(tmp_path: Path) -> None:
     run = small_json()
-    run.copy(build_rocprof_files.D2D, GPU_0, GPU_1, 64, 1600, 1610, 0)
+    run.copy(D2D, GPU_0, GPU_1, 64, 1600, 1610, 0)
     for agent in run.agents:
         del agent["logical_node_type_id"]
     row = written(tmp_path, run).operations[-1]
@@ -120,9 +126,6 @@ def test_a_field_of_another_type_is_refused_by_its_name(tmp_path: Path) -> None:
 
 
 def test_an_editors_mark_of_its_encoding_is_no_damage(tmp_path: Path) -> None:
-    for path in (
-        write_json(tmp_path / "v3.json", small_json()),
-        build_rocprof_files.write_v1_json(tmp_path / "v1.json"),
-    ):
+    for path in (write_json(tmp_path / "v3.json", small_json()), write_v1_json(tmp_path / "v1.json")):
         path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
         assert read(path).operations.height == 3

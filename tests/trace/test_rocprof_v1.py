@@ -204,14 +204,9 @@ MEASURED = {
 def test_kernels_of_a_program_without_hip(name: str, tmp_path: Path) -> None:
     """OpenMP's, say: rocprof measured them by itself, and names the dispatches as calls of HSA."""
     call = {
-        "BeginNs": 1000,
-        "EndNs": 1000,
-        "pid": 3,
-        "tid": THREAD,
-        "Name": "hsa_dispatch",
-        "args": "",
+        "BeginNs": 1000, "EndNs": 1000, "pid": 3, "tid": THREAD, "Name": "hsa_dispatch", "args": "",
         "Index": 1,
-    }
+    }  # fmt: skip
     copies = ["BeginNs", "EndNs", "Name", "pid", "tid", "Index", "proc-id"]
     columns = {name: [*MEASURED], "HSA": [*call], "COPY": copies}
     database = write_sqlite(tmp_path / "results.db", columns, {name: [MEASURED], "HSA": [call], "COPY": []})

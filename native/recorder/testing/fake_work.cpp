@@ -20,7 +20,7 @@ constexpr Call kMallocManaged = CALL(cudaMallocManaged_v6000, cuMemAllocManaged)
 constexpr Call kProfilerStart = CALL(cudaProfilerStart_v4000, cuProfilerStart);
 constexpr Call kProfilerStop = CALL(cudaProfilerStop_v4000, cuProfilerStop);
 
-/// Begins now, with its callbacks and its record; returns its correlation number.
+/// A call that begins at `start`, with its callbacks and its record; returns its correlation number.
 uint32_t called(const Call& call, uint64_t start, uint64_t lasting, const void* runtime = nullptr,
                 const void* driver = nullptr) {
     const uint32_t correlation = next_correlation();
@@ -29,7 +29,7 @@ uint32_t called(const Call& call, uint64_t start, uint64_t lasting, const void* 
     return correlation;
 }
 
-/// What records of all work on stream 13 begin with.
+/// A record of work on stream 13.
 template <typename Record>
 Record record_of(uint32_t correlation, uint64_t start, uint64_t end) {
     Record record{};
