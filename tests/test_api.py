@@ -39,7 +39,9 @@ def images() -> busfare.Run:
 
 
 def command(*words: str | Path) -> Any:
-    return json.loads(run(*map(str, words), "--json").stdout)
+    done = run(*map(str, words), "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
 
 
 def alike(value: Any, expected: Any) -> bool:

@@ -234,7 +234,7 @@ def test_json_is_a_single_object_and_nothing_more(run_here: Run, arguments: str,
         ("price --node t4 --bytes 1MB --direction up", "--direction 'up': unknown"),
         ("price --node t4 --bytes 1MB --memory wax", "--memory 'wax': unknown"),
         ("plan kv --node h100-sxm --model llama-3.1-8b --tensor-parallel 3", "--tensor-parallel 3: does not divide"),
-        ("price --node summit --bytes 1 --latency-from titan", "busfare: --latency-from titan: nobody measured L+o of h2d"),
+        ("price --node summit --bytes 1 --latency-from titan", "titan: nobody measured L+o of h2d copies there; give"),
     ],
 )  # fmt: skip
 def test_unusable_input_is_an_error_of_a_single_line(run_here: Run, arguments: str, message: str) -> None:

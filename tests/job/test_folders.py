@@ -130,7 +130,7 @@ def test_clocks_of_hosts_may_be_apart(tmp_path: Path, apart_us: float) -> None:
     result = answer("report", tmp_path)
     assert [row["id"] for row in result["omissions"]] == ["guessed-node"]
     assert result["collectives"][0]["ranks"] == 4 and result["gains_of_whole_job"]
-    assert run("what-if", str(tmp_path), "--remove", "h2d").exception is None
+    assert run("what-if", str(tmp_path), "--remove", "h2d").returncode == 0
 
 
 @pytest.mark.parametrize(("kind", "apart_us"), [("broadcast", 3e6), ("allreduce", 86_400e6)])

@@ -185,11 +185,13 @@ def test_the_terminal_shows_it_within_100_columns(
 def test_a_terminal_of_80_columns_shows_30_lines_and_with_details_the_rest(more: dict[str, Any]) -> None:
     document = plan_document(answer_plan(Plan.of(**(OPTIONS | more))))
     short, whole = ([text for text, _ in render(document, 80, details, True)] for details in (False, True))
-    assert len(short) <= 30 and not any(line.startswith(("Assumptions: ", "Bounds")) for line in short)
+    detailed = ("Assumptions: ", "Bounds", "Figures used")
+    assert len(short) <= 30 and not any(line.startswith(detailed) for line in short)
     for start in ("Assumptions: ", "Equations", "Bounds (predicted): ", "Figures used"):
         assert any(line.startswith(start) for line in whole)
     assert short[2].startswith("Best: ")
-    assert any("Add --details for: " in line and "figures used." in line for line in short)
+    roofline = "roofline with transfers, " if "flops" in more else ""
+    assert f"Add --details for: equations, {roofline}figures used." in short
 
 
 @pytest.mark.parametrize("node", ["h100-sxm", "h100-probed", "gh200", "gtx-680", "gtx-titan"])

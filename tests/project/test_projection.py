@@ -193,9 +193,13 @@ def test_two_programs_cannot_be_compared() -> None:
         compare(trace(copy(0, 1, 1)), trace(copy(0, 1, 2)), PCIE3, PCIE3, "calibrated")
 
 
-@pytest.mark.parametrize(
-    "program", sorted(path.name.removesuffix("-h100.json.gz") for path in EXAMPLES.glob("*-h100.json.gz"))
-)
+PROGRAMS = (
+    "train-images", "train-images-pinned", "generate-text", "smooth-out-of-core",
+    "smooth-out-of-core-streams",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
 def test_an_h200s_copies_are_predicted_from_an_h100s_trace(program: str) -> None:
     # Recorded on both machines by the same program. Pageable copies depend on the host's threads that moment.
     first, second = (read(EXAMPLES / f"{program}-{gpu}.json.gz") for gpu in ("h100", "h200"))
