@@ -12,10 +12,13 @@ import sys
 from collections.abc import Callable, Generator
 from typing import Any
 
+import click
 import pytest
+from click.testing import CliRunner
 from hypothesis import settings
 
-from busfare.cli import main
+from busfare.cli import app, main
+from busfare.errors import InputError
 from tests.processes import finished
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -65,6 +68,25 @@ def ask(run_here: Run) -> Ask:
         return json.loads(done.stdout) if done.returncode == 0 else done.stderr
 
     return answered
+
+
+def answer(*words: object) -> Any:
+    """What a command answers as JSON, in this process."""
+    done = CliRunner().invoke(app, [*map(str, words), "--json"], standalone_mode=False)
+    assert done.exception is None, done.output
+    return json.loads(done.stdout)
+
+
+def shown(*words: object) -> str:
+    """All that a command writes, as a line."""
+    return " ".join(CliRunner().invoke(app, [*map(str, words)], standalone_mode=False).output.split())
+
+
+def refused(*words: object) -> str:
+    """Why a command gives no answer."""
+    error = CliRunner().invoke(app, [*map(str, words)], standalone_mode=False).exception
+    assert isinstance(error, InputError | click.UsageError), error  # of which status 2 is
+    return str(error)
 
 
 def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:

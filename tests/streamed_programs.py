@@ -8,12 +8,11 @@ from typing import Any
 import polars as pl
 
 from busfare.trace import Trace, tables
+from tests import traces
 from tests.traces import call, copy, kernel, trace
 
 SIZE = 8 << 20
-STREAMS = [
-    {"process": 1, "device": 0, "context": 1, "stream": number, "kind": "non-blocking"} for number in (7, 8)
-]
+STREAMS = [row | {"device": 0} for row in traces.streams({7: "non-blocking", 8: "non-blocking"})]
 
 
 @dataclass
@@ -61,10 +60,7 @@ class Written:
 
     def event(self, kind: str, stream: int, event: int) -> None:
         number = self.call("cudaEventRecord" if kind == "record" else "cudaStreamWaitEvent", 1.0)
-        self.events.append(
-            {"kind": kind, "start_ns": 0, "end_ns": 0, "process": 1, "device": 0, "context": 1, "stream": stream,
-             "event": event, "correlation": number}
-        )  # fmt: skip
+        self.events.append(traces.event(kind, 0, stream, number, device=0, event=event))
 
     def wait(self, stream: int) -> None:
         until = max(self.now + 1.0, self.free[stream] + 3.0)

@@ -18,6 +18,7 @@ from busfare import questions
 from busfare.cli.options import measuring, planning, traces
 from busfare.nodes import load_node
 from busfare.show.notebook import JobReport
+from tests.conftest import run
 from tests.job.kineto_job import write_ranks
 from tests.traces import EXAMPLES
 
@@ -38,12 +39,8 @@ def images() -> busfare.Run:
 
 
 def command(*words: str | Path) -> Any:
-    done = subprocess.run(
-        [sys.executable, "-m", "busfare", *map(str, words), "--json"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = run(*map(str, words), "--json")
+    assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 
@@ -122,9 +119,7 @@ def test_a_job_and_the_run_without_its_recorder_answer(images: busfare.Run, tmp_
     since = images.report(baseline=busfare.report(PINNED)).baseline
     assert not isinstance(since, msgspec.UnsetType) and since.before == str(PINNED)
     bare = images.report(unrecorded=0.15)
-    assert bare.recording_cost is not None and bare.recording_cost.replayed_seconds == pytest.approx(
-        0.15, rel=0.01
-    )
+    assert bare.recording_cost.replayed_seconds == pytest.approx(0.15, rel=0.01)
     assert images.what_if(pin=True, unrecorded="150ms").baseline.recording_cost is not None
     with pytest.raises(busfare.BusfareError, match="nope"):
         busfare.report(tmp_path / "nope")
@@ -141,9 +136,8 @@ def test_answers_show_themselves(images: busfare.Run, tmp_path: Path) -> None:
     answer.save(tmp_path / "page.html")
     answer.save(tmp_path / "answer.json")
     answer.plot().save(tmp_path / "plot.html")
-    assert (tmp_path / "page.html").read_text().count("<table") > (tmp_path / "plot.html").read_text().count(
-        "<table"
-    )
+    whole, plot = ((tmp_path / name).read_text().count("<table") for name in ("page.html", "plot.html"))
+    assert whole > plot
     assert json.loads((tmp_path / "answer.json").read_text())["schema"] == "busfare.what-if/1"
     with pytest.raises(busfare.BusfareError, match=r"\.html or \.json"):
         answer.save(tmp_path / "page.pdf")
@@ -175,6 +169,12 @@ def test_answers_show_themselves(images: busfare.Run, tmp_path: Path) -> None:
         (lambda run: run.what_if(dedupe=3), "`dedupe` 3: give True"),
         (lambda run: questions.BenchMethods.of(largest=17), "`largest` 17 is not a whole number from 1048576 to"),
         (lambda run: questions.Record.of(delay=1, nvtx="x"), "`delay`: the program itself starts the recording"),
+        (lambda run: questions.Report.of(jobs=100_000), "from 1 to"),
+        (lambda run: questions.Report.of(scheduler="tcp://x:1", jobs=2), "leave out `jobs`"),
+        (lambda run: questions.Plan.of(h2d=1, kernel=1e-3, type="fp64"), "`type` fp64: the number type of `flops`"),
+        (lambda run: questions.Price.of(node="t4", bytes=1, type="fp64"), "`type`: describes a `kernel`"),
+        (lambda run: questions.Price.of(node="t4", bytes=1, flops="1G"), "`flops`: describes a `kernel`"),
+        (lambda run: questions.KvCache.of(node="t4", bytes_per_token=1024, type="fp8"), "`type` fp8: needs `model`"),
         (lambda run: questions.Record.of(flush_every=0), "`flush_every` 0.0: give 0.01 seconds or more"),
         (lambda run: busfare.report([IMAGES, PINNED], baseline=run.report()), "`baseline` is of one run"),
         (lambda run: run.what_if(to="gh200", node="h200-sxm"), "`node`: given twice, under both of its names"),
@@ -205,11 +205,8 @@ def test_what_cannot_be_answered_says_why(images: busfare.Run, ask: Any, message
 def test_every_option_is_a_field_of_its_question_with_the_same_default(
     question: type[questions.Question], command: click.Command, inputs: set[str]
 ) -> None:
-    options = {
-        p.name: p.default
-        for p in command.params
-        if p.name not in inputs | {"details", "help_all", "json", "html", "wide"}
-    }
+    shown_only = {"details", "help_all", "json", "html", "wide"}
+    options = {p.name: p.default for p in command.params if p.name not in inputs | shown_only}
     assert options.keys() == question.names()
     given = {name: value for name, value in options.items() if isinstance(value, str)}
     assert question.of(**NEEDED.get(question, {}), **given) == question.of(**NEEDED.get(question, {}))
@@ -255,13 +252,10 @@ def test_plans_take_the_link_of_a_slot() -> None:
     assert first.predicted_seconds > 3 * wide.ranking[0].predicted_seconds
     assert first.high_seconds / first.low_seconds > wide.ranking[0].high_seconds / wide.ranking[0].low_seconds
     model = {"model": "llama-3.1-8b", "node": "rtx-4090", "link": "pcie:4x4"}
-    assert "pcie:4x4" in repr(busfare.plan_kv(**model)) and "pcie:4x4" in repr(
-        busfare.plan_offload(tokens=1, **model)
-    )
-    assert (
-        command("price", "--node", "4090", "--link", "pcie:4x4", "--bytes", "1MB")["node"]
-        == "rtx-4090 on pcie:4x4"
-    )
+    for plan in (busfare.plan_kv(**model), busfare.plan_offload(tokens=1, **model)):
+        assert "pcie:4x4" in repr(plan)
+    priced = command("price", "--node", "4090", "--link", "pcie:4x4", "--bytes", "1MB")
+    assert priced["node"] == "rtx-4090 on pcie:4x4"
     recorded = EXAMPLES / "smooth-out-of-core-h100.json.gz"
     there, slot = (
         busfare.plan(from_trace=recorded, kernel_name="smooth", link=link) for link in (None, "pcie:3x4")

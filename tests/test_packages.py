@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes import finished
+
 ROOT = Path(__file__).parents[1]
 #: Not optimised: what the compiled modules compute is other tests' affair.
 SETTINGS = {"cmake.build-type": "Plain"}
@@ -28,9 +30,7 @@ def build(kind: str, source: Path, folder: Path, settings: dict[str, str]) -> Pa
         f"print(b.build_{kind}({str(folder)!r}, {settings | {'build-dir': str(folder / 'build')}!r}))"
     )
     environment = os.environ | {"CXXFLAGS": "-O0"}
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=source, env=environment, capture_output=True, text=True
-    )
+    done = finished([sys.executable, "-c", code], cwd=source, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
     return folder / done.stdout.splitlines()[-1]
 
@@ -75,9 +75,7 @@ def test_the_wheels_of_tree_and_source_distribution_hold_the_same(wheel: Path, t
         "_columns", "_core", "_kineto_events", "_sqlite_columns", "libbusfare_messages", "libbusfare_recorder",
     }  # fmt: skip
     assert whole - compiled == python
-    tracked = subprocess.run(
-        ["git", "ls-files", "src"], cwd=ROOT, capture_output=True, text=True, check=False
-    ).stdout.split()
+    tracked = finished(["git", "ls-files", "src"], cwd=ROOT).stdout.split()
     assert {name.removeprefix("src/") for name in tracked} <= python
 
 
@@ -88,10 +86,7 @@ def test_the_metadata_is_what_an_index_takes(wheel: Path) -> None:
     assert tuple(map(int, metadata["Metadata-Version"].split("."))) >= (2, 4)
     # A licence by its expression, and none among the classifiers.
     assert metadata["License-Expression"] == "Apache-2.0" and metadata["License-File"] == "LICENSE"
-    assert (
-        f"{Path(name).parent}/licenses/LICENSE" in archive.namelist()
-        and "busfare/py.typed" in archive.namelist()
-    )
+    assert {f"{Path(name).parent}/licenses/LICENSE", "busfare/py.typed"} <= {*archive.namelist()}
     classifiers = metadata.get_all("Classifier")
     assert not any(classifier.startswith("License ::") for classifier in classifiers)
     pythons = {c.rpartition(" ")[2] for c in classifiers if "Python :: 3." in c}
@@ -115,18 +110,13 @@ COMMANDS = {
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_installed_command_runs_outside_the_tree(installed: Path, tmp_path: Path, command: str) -> None:
-    package = subprocess.run(
-        [installed / "python", "-c", "import busfare; print(busfare.__path__[0])"],
-        cwd=tmp_path, capture_output=True, text=True, check=True,
-    ).stdout.strip()  # fmt: skip
+    where = "import busfare; print(busfare.__path__[0])"
+    package = finished([installed / "python", "-c", where], cwd=tmp_path).stdout.strip()
     assert Path(package).is_relative_to(installed.parent)
     trace = Path(package) / "examples" / "smooth-out-of-core-h100.json.gz"
     arguments = [part.format(trace=trace) for part in COMMANDS[command]]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    done = subprocess.run(
-        [installed / "busfare", *arguments],
-        cwd=tmp_path, env=environment, capture_output=True, text=True,
-    )  # fmt: skip
+    done = finished([installed / "busfare", *arguments], cwd=tmp_path, env=environment)
     assert (done.returncode, done.stderr) == (0, "")
     assert len(done.stdout.splitlines()) > 3
     if command == "demo":
@@ -143,13 +133,9 @@ def test_the_installed_package_passes_tests_outside_the_tree(installed: Path, tm
     (tmp_path / "pytest.ini").write_text("[pytest]\npythonpath = .\n")
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     command = [installed / "python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
-    done = subprocess.run(
-        [*command, *(f"tests/{name}" for name in FACED)],
-        cwd=tmp_path, env=environment | {"PYTHONSAFEPATH": "1"}, capture_output=True, text=True,
-    )  # fmt: skip
+    command += [f"tests/{name}" for name in FACED]
+    done = finished(command, cwd=tmp_path, env=environment | {"PYTHONSAFEPATH": "1"})
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr
     where = "import busfare.cli; print(busfare.cli.__file__)"
-    ran = subprocess.run(
-        [installed / "python", "-c", where], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
+    ran = finished([installed / "python", "-c", where], cwd=tmp_path)
     assert Path(ran.stdout.strip()).is_relative_to(installed.parent)

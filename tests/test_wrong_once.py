@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -27,35 +26,6 @@ DIRECTIONS = {"h2d": 11, "d2h": 12}
 
 def share_of_kernels(report: Any) -> float:
     return sum(part["share"] for part in report["critical_path"] if part["part"] == "kernels")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (f"report {EXAMPLE} --unrecorded 0s", "is zero; leave it out"),
-        (f"what-if {EXAMPLE} --pin --unrecorded 0s", "is zero; leave it out"),
-        (f"report {EXAMPLE} --unrecorded 1000s", "--unrecorded 1000s: longer than the recorded run (0."),
-        (f"what-if {EXAMPLE} --pin --unrecorded 1000s", "leave it out"),
-        (f"report {EXAMPLE} --pin", "did you mean `busfare what-if … --pin`?"),
-        (f"{EXAMPLE} --streams 3", "did you mean `busfare what-if … --streams`?"),
-        (f"what-if {EXAMPLE} --kernel smooth", "--streams N"),
-        (f"what-if {EXAMPLE} --link pcie:9", "no such generation; generations 1 to 6"),
-        (f"what-if {EXAMPLE} --kernels fast", "bandwidth"),
-        (f"project {EXAMPLE} --to gh200 --host fast", "measured, keep"),
-        (f"project {EXAMPLE} --to {EXAMPLE}", "is it a trace?"),
-        (f"plan {EXAMPLE}", "not a plan file; is it a trace?"),
-        ("plan kv --node h100-probed --model llama-3.1-8b --memcpy 0", "--memcpy 0: a core"),
-        ("price --node dgx-a100 --bytes 1MB --collective all_reduce --ranks 8 --gpus 2", "give one of them"),
-        ("price --node dgx-a100 --bytes 1MB --collective all_reduce --ranks 0", "--ranks '0'"),
-        (f"nodes check {EXAMPLE.parent}", "a folder"),
-        ("diff one two three", "argument (three). Try `busfare diff --help`."),
-        ("what-if", "Try `busfare what-if --help`."),
-    ],
-)
-def test_errors_name_what_is_wrong_and_the_fix(run_here: Run, arguments: str, message: str) -> None:
-    done = run_here(*arguments.split())
-    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
-    assert message in done.stderr
 
 
 @pytest.mark.parametrize("schema", ["report/1", "bench-methods/1", "project/1"])
@@ -98,9 +68,8 @@ def test_a_truncated_trace_and_a_foreign_pair_say_so_first(
     pair = run_here("diff", str(EXAMPLE), str(EXAMPLES / "train-images-h100.json.gz")).stdout.splitlines()
     assert pair[1].startswith("These may be two different programs")
     alike = run_here("diff", str(EXAMPLE), str(EXAMPLE)).stdout
-    assert (
-        "different programs" not in alike and " ".join(alike.split()).count("recorded times of one run") == 1
-    )
+    assert "different programs" not in alike
+    assert " ".join(alike.split()).count("recorded times of one run") == 1
 
 
 def test_overlapping_intervals_leave_the_order_of_schedules_open(run_here: Run) -> None:
@@ -108,13 +77,6 @@ def test_overlapping_intervals_leave_the_order_of_schedules_open(run_here: Run) 
     done = run_here(*arguments.split())
     assert "uncertain which memory is the fastest" in " ".join(done.stdout.split())
     assert "uncertain" not in run_here(*arguments.split(), "--resident", "80", "--budget", "60GB").stdout
-
-
-def test_a_plan_shows_the_figures_it_used_with_details(run_here: Run) -> None:
-    arguments = ["plan", "--h2d", "336MB", "--kernel", "12ms", "--node", "h100-sxm"]
-    usual, details = run_here(*arguments).stdout, run_here(*arguments, "--details").stdout
-    assert "Figures used" not in usual and "Add --details for: equations, figures used." in usual
-    assert "Figures used" in details and "Assumptions:" in details and "Assumptions:" not in usual
 
 
 @pytest.mark.parametrize("percent", ["nan", "inf", "1e999", "+nan", "much"])
@@ -133,10 +95,6 @@ def test_a_process_may_be_slower_without_the_recorder(ask: Ask) -> None:
 def test_gains_of_a_run_slowed_by_its_recorder_name_their_run(run_here: Run) -> None:
     done = run_here("report", str(EXAMPLE), "--unrecorded", "1ms")
     assert "gains refer to" in " ".join(done.stdout.split())
-
-
-def test_a_run_compared_with_itself_differs_by_nothing(run_here: Run) -> None:
-    assert "−" not in re.sub(r"\(.*?\)", "", run_here("diff", str(EXAMPLE), str(EXAMPLE)).stdout, flags=re.S)
 
 
 def test_nodes_share_how_they_were_predicted_where_it_is_the_same(run_here: Run) -> None:
@@ -203,11 +161,6 @@ def test_kernels_are_critical(ask: Ask, tmp_path: Path, build: Callable[[Path], 
 
 def test_prefetching_the_pages_of_a_kernel_that_faults_gains(ask: Ask, tmp_path: Path) -> None:
     assert ask("what-if", faulting(tmp_path), "--prefetch", "--from", "dgx-a100")["speedup"] > 2
-
-
-def test_a_plan_takes_no_less_than_its_copies(ask: Ask) -> None:
-    sizes = ("--h2d", "336MB", "--d2h", "504MB", "--kernel", "1us")
-    assert ask("plan", *sizes, "--node", "h100-probed")["bounds"]["full_overlap_seconds"] > 5e-3
 
 
 @pytest.mark.parametrize(("node", "least"), [("pcie:5", 50e9), ("rtx-3060-laptop", 1e9)])

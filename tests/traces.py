@@ -48,6 +48,19 @@ def call(start_us: float, end_us: float, name: str, waits_for: str = "none", **m
     } | more  # fmt: skip
 
 
+def event(kind: str, at_us: float, stream: int, correlation: int, **more: Any) -> dict[str, Any]:
+    """A record of an event in a stream, or a wait for one."""
+    return {
+        "kind": kind, "start_ns": round(at_us * 1000), "end_ns": round(at_us * 1000) + 500, "process": 1, "context": 1,
+        "stream": stream, "event": 3, "correlation": correlation,
+    } | more  # fmt: skip
+
+
+def streams(kinds: dict[int, str]) -> list[dict[str, Any]]:
+    """Streams of one context by their numbers."""
+    return [{"process": 1, "context": 1, "stream": number, "kind": kind} for number, kind in kinds.items()]
+
+
 def _operation(kind: str, start_us: float, end_us: float, more: dict[str, Any]) -> dict[str, Any]:
     return {
         "kind": kind, "start_ns": round(start_us * 1000), "end_ns": round(end_us * 1000), "device": 0,

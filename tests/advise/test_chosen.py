@@ -26,10 +26,8 @@ def test_sums_prices_and_exposed_time_are_those_of_the_table(file: object) -> No
     assert copies.height == frame.height > 0
     assert copies.bytes() == frame["bytes"].sum()
     assert copies.seconds() == pytest.approx((frame["end_ns"] - frame["start_ns"]).sum() * 1e-9)
-    alone = Union.of(frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy()).minus(
-        recorded.lanes.union(is_work())
-    )
-    assert copies.exposed == alone * 1e-9
+    spans = Union.of(frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy())
+    assert copies.exposed == spans.minus(recorded.lanes.union(is_work())) * 1e-9
     took = (frame["end_ns"] - frame["start_ns"]).to_numpy() * 1e-9
     for memory in (None, "pinned"):
         priced = cost.model("datasheet").seconds(as_copies_of(frame, memory) if memory else frame, NODE)
@@ -42,7 +40,6 @@ def test_copies_of_a_direction_and_gpu_merge() -> None:
     copies = rows_of(recorded, COPIES)
     frame = recorded.operations.filter(COPIES)
     whole = frame.group_by("direction", "device").agg(pl.exclude("bytes").first(), pl.col("bytes").sum())
-    assert copies.merged_seconds(NODE) == pytest.approx(
-        np.nanmax(cost.model("datasheet").seconds(whole, NODE))
-    )
+    merged = np.nanmax(cost.model("datasheet").seconds(whole, NODE))
+    assert copies.merged_seconds(NODE) == pytest.approx(merged)
     assert copies.where(np.zeros(copies.height, bool)).merged_seconds(NODE) == 0

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
-from click.testing import CliRunner
 from msgspec.structs import replace
 
 from busfare.advise.jobs import advised, job_findings
 from busfare.answers.job import job_report, of_whole_job
-from busfare.cli import app
 from busfare.jobs.matching import MEMBERS
 from busfare.jobs.run import run_job
 from busfare.jobs.timeline import _relieved, job_timeline
@@ -24,14 +21,13 @@ from busfare.show.job_pictures import BINS, SHADES, heat_map
 from busfare.show.time_line_rows import KINDS, job_time_line
 from busfare.trace import read
 from busfare.trace.tables import conform
+from tests.conftest import answer
 from tests.job.build_job import Noted
 from tests.job.kineto_job import write_ranks
 
 
 def reported(folder: Path) -> dict[str, Any]:
-    run = CliRunner().invoke(app, ["report", str(folder), "--json"], standalone_mode=False)
-    assert run.exception is None, run.output
-    result: dict[str, Any] = json.loads(run.stdout)
+    result = answer("report", folder)
     assert result["gains_of_whole_job"]
     return {finding["id"]: finding for finding in result["findings"]}
 
@@ -41,9 +37,8 @@ def test_a_late_rank_is_named_with_what_the_job_gains(tmp_path: Path) -> None:
     finding = reported(tmp_path)["straggling-rank"]
     assert finding["largest"]["rank"] == 1
     assert finding["predicted_gain_seconds"] == pytest.approx(8 * 600e-6, rel=0.02)
-    assert finding["largest"]["evidence"].startswith(
-        "Rank 1 arrived last because of its own work at 8 of 8 collectives"
-    )
+    evidence = "Rank 1 arrived last because of its own work at 8 of 8 collectives"
+    assert finding["largest"]["evidence"].startswith(evidence)
     assert finding["largest"]["what_if"] == ["--no-stragglers"]
 
 
@@ -127,7 +122,6 @@ def test_findings_about_meetings_light_up_what_they_are_about(tmp_path: Path) ->
 def test_findings_of_a_rank_light_up_its_operations_and_calls(tmp_path: Path) -> None:
     write_ranks(tmp_path, [[1000.0] * 12] * 2, copy_us=800.0)
     result, job = of_whole_job(job_report(run_job([tmp_path], None, Report(), Noted(), advised)), None)
-    assert job is not None
     by_id = {finding.id: finding for finding in result.findings}
     waits = replace(by_id["pageable-copies"], id="synchronisations", traces=2)
     none = replace(waits, id="ping-pong")

@@ -67,7 +67,6 @@ def test_gains_stay_within_what_they_touch() -> None:
             assert 0 <= low <= gain <= high <= recorded.makespan_seconds * 1.001, (path, shown.id)
             if shown.by_replay:
                 replayed += 1
-                assert shown.bound_seconds is not None
                 assert low > 0 and high <= shown.bound_seconds * 1.001, (path, shown.id)
                 assert high <= 3 * gain, (path, shown.id)
     assert replayed > 15

@@ -57,10 +57,15 @@ def test_on_its_recording_node_a_trace_costs_what_it_cost(copies: list[tuple[int
     np.testing.assert_allclose(seconds[sized], wanted[sized], rtol=1e-9, atol=1e-15)
 
 
-def test_the_overhead_stays_and_the_link_share_follows_the_link() -> None:
+def large_copy() -> tuple[int, float, float]:
+    """256 MiB, and what the links of the two nodes need for them."""
     size = 1 << 28
-    link_old = OLD.host_path(0).seconds(np.array([float(size)]), "read")[0]
-    link_new = NEW.host_path(0).seconds(np.array([float(size)]), "read")[0]
+    old, new = (node.host_path(0).seconds(np.array([float(size)]), "read")[0] for node in (OLD, NEW))
+    return size, old, new
+
+
+def test_the_overhead_stays_and_the_link_share_follows_the_link() -> None:
+    size, link_old, link_new = large_copy()
     table = trace([8, size], [1500, 1500 + round(link_old * 1e9)])
     seconds = model("calibrated", recorded_on=OLD).seconds(table, NEW)
     assert seconds[1] == pytest.approx(1.5e-6 + link_new, rel=1e-5)
@@ -68,9 +73,7 @@ def test_the_overhead_stays_and_the_link_share_follows_the_link() -> None:
 
 
 def test_the_host_share_follows_the_hosts_memory() -> None:
-    size = 1 << 28
-    link_old = OLD.host_path(0).seconds(np.array([float(size)]), "read")[0]
-    link_new = NEW.host_path(0).seconds(np.array([float(size)]), "read")[0]
+    size, link_old, link_new = large_copy()
     table = trace([8, size, size], [1000, 1000 + round(link_old * 2e9), 1000 + round(link_old * 1e9)])
     seconds = model("calibrated", recorded_on=OLD).seconds(table, NEW)
     assert seconds[1] == pytest.approx(1e-6 + link_new + link_old * 128e9 / 307.2e9, rel=1e-5)
@@ -111,12 +114,10 @@ def test_measured_rates_of_two_nodes_are_compared() -> None:
     ac922, mi250x = load_node("ac922"), load_node("mi250x")
     sizes = np.array([float(256 << 20)])
     assert copy_ratio(sizes, mi250x, ac922)[0] == pytest.approx(3.7 / 33)
-    assert "3.7 GB/s (measured, mi250x) to 33 GB/s (measured, ac922)" in text(
-        how_staged("d2h", mi250x, ac922)
-    )
-    assert "rates measured on both" in text(
-        how_staged("h2d", load_node("h100-probed"), load_node("h200-probed"))
-    )
+    staged = text(how_staged("d2h", mi250x, ac922))
+    assert "3.7 GB/s (measured, mi250x) to 33 GB/s (measured, ac922)" in staged
+    probed = load_node("h100-probed"), load_node("h200-probed")
+    assert "rates measured on both" in text(how_staged("h2d", *probed))
 
 
 def test_another_nodes_overhead_replaces_the_traces() -> None:
@@ -124,12 +125,6 @@ def test_another_nodes_overhead_replaces_the_traces() -> None:
     titan = load_node("gtx-titan")
     seconds = model("calibrated", recorded_on=OLD, latency_from=titan).seconds(table, NEW)
     assert seconds[0] == pytest.approx(9.42e-6, rel=1e-2)
-
-
-def test_a_copy_that_never_ended_has_no_price() -> None:
-    table = trace([8, 8, 8], [1000, 1000, -10]).with_columns(end_ns=pl.Series([1005, None, 0]))
-    seconds = model("calibrated", recorded_on=OLD).seconds(table, NEW)
-    assert np.isfinite(seconds).tolist() == [True, False, False]
 
 
 def test_without_the_old_node_it_says_what_is_missing() -> None:
@@ -214,10 +209,11 @@ def test_copies_of_equal_size_take_their_mean_and_the_sum_stays() -> None:
 
 def test_a_copy_that_never_ended_has_no_price_and_changes_no_price() -> None:
     old, new = node(engine("h2d", 3.5e-6, 2e-11)), node(engine("h2d", 3.4e-6, 2e-11))
-    table = copies([MIB, MIB], [20e-6, 30e-6]).with_columns(end_ns=pl.Series([20_005, None]))
+    table = trace([MIB] * 3, [0] * 3).with_columns(end_ns=pl.Series([20_005, None, 0]))
     seconds = carried(table, old, new)
     assert seconds[0] == pytest.approx(20e-6)
-    assert np.isnan(seconds[1])
+    for priced in (seconds, carried(table, OLD, NEW)):
+        assert np.isfinite(priced).tolist() == [True, False, False]
 
 
 @settings(max_examples=50, deadline=None)

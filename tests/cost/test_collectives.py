@@ -140,9 +140,8 @@ def test_a_fit_is_robust_against_those_that_waited() -> None:
     waited = np.where(random.random(len(sizes)) < 0.2, 1 + 3 * random.random(len(sizes)), 1.0)
     seen = true * waited * random.normal(1, 0.01, len(sizes))
     fitted = fit_collectives(sizes, seen)
-    np.testing.assert_allclose(
-        fitted(np.array([2e5, 3e7, 8e8])), 5e-5 + np.array([2e5, 3e7, 8e8]) / 1.5e11, rtol=0.03
-    )
+    some = np.array([2e5, 3e7, 8e8])
+    np.testing.assert_allclose(fitted(some), 5e-5 + some / 1.5e11, rtol=0.03)
     with pytest.raises(ValueError, match="latency from bandwidth"):
         fit_collectives(np.full(9, 1e6), np.full(9, 1e-4))
     scaled = fit_collectives(np.full(9, 1e6), np.full(9, 1e-4), model=lambda s: 1e-5 + s / 1e11)

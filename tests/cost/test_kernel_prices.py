@@ -70,6 +70,7 @@ def test_names_of_kernels_tell_class_and_pipeline(name: str, kind: str, pipeline
 
 
 H100, H200, A100 = "h100-sxm", "h200-sxm", "a100-sxm4-80gb"
+NODES = load_node(H100), load_node(H200)
 
 
 def test_an_operator_tells_the_class_of_a_kernel_whose_name_does_not() -> None:
@@ -90,9 +91,8 @@ def test_shapes_of_operators_tell_their_work() -> None:
     assert (linear.m, linear.n, linear.k, linear.batch, linear.pipeline) == (64, 32, 128, 1, "fp32")
     assert work_of("gemm", "aten::bmm", "[[8,4,16],[8,16,2]]", half).batch == 8
     assert work_of("gemm", "aten::addmm", "[[32],[64,128],[128,32],[],[]]", '["float"]').k == 128
-    assert (
-        work_of("elementwise", "aten::add", "[[1000],[1000],[]]", '["float","float","Scalar"]').bytes == 12000
-    )
+    added = work_of("elementwise", "aten::add", "[[1000],[1000],[]]", '["float","float","Scalar"]')
+    assert added.bytes == 12000
     assert work_of("reduction", "aten::sum", "[[1000,10]]", '["double"]').bytes == 80000
 
 
@@ -112,9 +112,8 @@ def test_limits_are_from_the_node_or_the_table_of_gpus() -> None:
     assert h200.peak("fp16_tensor") == pytest.approx(0.83 * 989.5e12)
     assert a100.peak("fp8_tensor") is None
     # Before tensor pipelines, those for fp32 did their work; of some boards nobody says what theirs reach.
-    assert limits_of(load_node("gtx-1080-ti")).peak("tf32_tensor") == limits_of(
-        load_node("gtx-1080-ti")
-    ).peak("fp32")
+    pascal = limits_of(load_node("gtx-1080-ti"))
+    assert pascal.peak("tf32_tensor") == pascal.peak("fp32")
     assert limits_of(load_node("mi25")).peak("tf32_tensor") is None
     with pytest.raises(InputError, match="multiprocessors and clock_hz are missing"):
         limits_of(load_node("pcie:4x16"))
@@ -124,18 +123,11 @@ def everything() -> Evidence:
     """A kernel of each class, with and without what shapes and counters tell."""
     kinds = [*CLASSES, *CLASSES, "gemm"]
     moved_bytes = np.array([*[np.nan] * len(CLASSES), *[1e7] * len(CLASSES), np.nan])
-    side = np.array([*[np.nan] * 2 * len(CLASSES), 512.0])
-    columns = {
-        "bytes": moved_bytes,
-        "dram_bytes": np.where(np.arange(len(kinds)) % 5 == 0, 2e7, np.nan),
-        "allocated_bytes": np.where(np.arange(len(kinds)) % 3 == 1, 1e3, np.nan),
-        "blocks": moved_bytes / 1e4,
-    }
-    columns |= dict.fromkeys(("m", "n", "k"), side) | {
-        "batch": side / 512,
-        "element_bytes": side / 256,
-        "threads": moved_bytes / 1e5,
-    }
+    side, rows = np.array([*[np.nan] * 2 * len(CLASSES), 512.0]), np.arange(len(kinds))
+    columns = {"bytes": moved_bytes, "blocks": moved_bytes / 1e4, "threads": moved_bytes / 1e5}
+    columns |= dict.fromkeys(("m", "n", "k"), side) | {"batch": side / 512, "element_bytes": side / 256}
+    columns["dram_bytes"] = np.where(rows % 5 == 0, 2e7, np.nan)
+    columns["allocated_bytes"] = np.where(rows % 3 == 1, 1e3, np.nan)
     return Evidence(kinds, ["fp16_tensor"] * len(kinds), columns)
 
 
@@ -169,9 +161,7 @@ def test_recorded_kernels_of_an_h100_are_near_those_of_an_h200(example: str, mos
     from busfare.answers.compare import compare_kernels
 
     here, there = (read(EXAMPLES / f"{example}-{gpu}.json.gz", launches=True) for gpu in ("h100", "h200"))
-    compared = compare_kernels(here, there, load_node(H100), load_node(H200))
-    assert compared is not None
-    assert compared.wmape_percent is not None
+    compared = compare_kernels(here, there, *NODES)
     assert compared.wmape_percent < most
     assert all(row.low_seconds <= row.predicted_seconds <= row.high_seconds for row in compared.by_kernel)
 
@@ -181,7 +171,7 @@ def test_kernels_that_carry_data_between_gpus_are_not_predicted() -> None:
     operations = pl.DataFrame(
         {"kind": ["kernel"] * 3, "name": names, "start_ns": [0, 10, 20], "end_ns": [10_000, 20_000, 30_000]}
     )
-    prices = price_kernels(operations, pl.DataFrame(), load_node(H100), load_node(H200))
+    prices = price_kernels(operations, pl.DataFrame(), *NODES)
     assert np.isnan(prices.seconds).tolist() == [True, False, False]
     assert (prices.low[1:] < prices.seconds[1:]).all()
     assert (prices.high[1:] > prices.seconds[1:]).all()
@@ -189,18 +179,13 @@ def test_kernels_that_carry_data_between_gpus_are_not_predicted() -> None:
 
 
 def test_a_kernel_has_a_price_on_every_rung_that_the_nodes_share() -> None:
-    here, there = load_node(H100), load_node(H200)
-    (row,) = price_kernel(here, there, "gemm", 1e-3, "fp16", shape=(4096, 8192, 8192))
+    (row,) = price_kernel(*NODES, "gemm", 1e-3, "fp16", shape=(4096, 8192, 8192))
     assert row.rung == "class"
-    assert row.low_seconds is not None
-    assert row.seconds is not None
-    assert row.high_seconds is not None
     assert row.low_seconds <= row.seconds <= row.high_seconds
     flops, moved = 2.0 * 64 * 8192 * 8192, 2.0 * (2 * 64 * 8192 + 8192 * 8192)
-    (skinny,) = price_kernel(here, there, "gemm", 5e-5, "fp16", flops=flops, bytes=int(moved))
-    assert skinny.seconds is not None
+    (skinny,) = price_kernel(*NODES, "gemm", 5e-5, "fp16", flops=flops, bytes=int(moved))
     assert skinny.seconds < 0.85 * 5e-5  # its weights are read once: the memory bounds it
-    (counted,) = price_kernel(here, there, "other", 1e-3, bytes=int(2.9e9))
+    (counted,) = price_kernel(*NODES, "other", 1e-3, bytes=int(2.9e9))
     assert counted.rung == "counters"
     assert counted.seconds == pytest.approx(1e-3 * 2.968 / 4.152, rel=0.12)
 
@@ -210,15 +195,13 @@ def test_prices_of_a_kernel_are_rows_of_the_answer() -> None:
         node=H200, kernel="gemm", recorded_on=H100, seconds="1ms", type="fp16", shape="4096,8192,8192"
     )
     shown = answer_price(question)
-    (row,) = price_kernel(load_node(H100), load_node(H200), "gemm", 1e-3, "fp16", shape=(4096, 8192, 8192))
+    (row,) = price_kernel(*NODES, "gemm", 1e-3, "fp16", shape=(4096, 8192, 8192))
     assert [(price.rung, price.seconds) for price in shown.prices] == [(row.rung, row.seconds)]
 
 
 def test_a_launch_of_few_threads_gains_less_from_a_faster_memory() -> None:
-    here, there = load_node(H100), load_node(H200)
-
     def seconds(**launch: int) -> float:
-        return price_kernel(here, there, "elementwise", 1e-3, **launch)[0].seconds or 0.0
+        return price_kernel(*NODES, "elementwise", 1e-3, **launch)[0].seconds or 0.0
 
     full = seconds(blocks=20000, threads=1024)
     assert seconds() == pytest.approx(full, rel=0.05)
@@ -227,12 +210,8 @@ def test_a_launch_of_few_threads_gains_less_from_a_faster_memory() -> None:
 
 
 def test_the_longer_a_stream_is_the_more_of_it_goes_by_the_memory() -> None:
-    here, there = load_node(H100), load_node(H200)
-
     def kept(seconds: float, **evidence: float) -> float:
-        moved = price_kernel(here, there, "elementwise", seconds, **evidence)[0].seconds
-        assert moved is not None
-        return moved / seconds
+        return price_kernel(*NODES, "elementwise", seconds, **evidence)[0].seconds / seconds
 
     assert kept(1e-3) == pytest.approx(2968.1 / 4152, rel=0.01)
     assert kept(3e-6) > kept(30e-6) > kept(100e-6) > kept(1e-3)
@@ -326,7 +305,7 @@ def test_of_the_same_code_what_is_beyond_a_pass_is_no_time_of_the_memory() -> No
     assert quick.seconds == pytest.approx(200e-6, rel=0.01)
     assert slow.seconds == pytest.approx(900e-6, rel=0.04)
     # Without passes the bytes of a gather are counted ones.
-    assert price_kernel(load_node(H100), load_node(H200), "gather", 1e-3, bytes=1 << 28)[0].rung == "counters"
+    assert price_kernel(*NODES, "gather", 1e-3, bytes=1 << 28)[0].rung == "counters"
 
 
 def test_passes_that_go_down_are_noise_and_a_single_pass_says_nothing() -> None:
@@ -339,7 +318,7 @@ def test_passes_that_go_down_are_noise_and_a_single_pass_says_nothing() -> None:
 def test_a_kernel_of_a_graph_shows_none_of_the_floors_difference() -> None:
     rows = {"kind": ["kernel"] * 2, "start_ns": [0, 5000], "end_ns": [1200, 6200], "name": ["scale", "scale"]}
     operations = pl.DataFrame(rows | {"graph_node": [None, 7]}, schema_overrides={"graph_node": pl.Int64})
-    prices = price_kernels(operations, pl.DataFrame(), load_node(H100), load_node(H200))
+    prices = price_kernels(operations, pl.DataFrame(), *NODES)
     launched, in_graph = prices.recorded - prices.seconds
     assert launched == pytest.approx(math.exp(-0.24 / 2) * 0.28e-6, rel=0.02)
     assert in_graph == pytest.approx(0.0, abs=1e-12)
@@ -351,14 +330,13 @@ def test_a_kernel_of_a_graph_shows_none_of_the_floors_difference() -> None:
 )
 def test_what_no_kernel_is_has_no_price(kind: str, number_type: str, seconds: float) -> None:
     with pytest.raises(InputError):
-        price_kernel(load_node(H100), load_node(H200), kind, seconds, number_type)
+        price_kernel(*NODES, kind, seconds, number_type)
 
 
 def test_between_makers_there_are_two_bounds_and_no_point() -> None:
     here, there = load_node("h100-sxm"), load_node("mi300x")
     (row,) = price_kernel(here, there, "softmax", 1e-3)
     assert row.seconds is None and row.rung == "not validated"
-    assert row.low_seconds is not None and row.high_seconds is not None
     assert row.low_seconds < row.high_seconds
     # 3 GB are read and written no faster than at 5.3 TB/s.
     (with_bytes,) = price_kernel(here, there, "softmax", 1e-3, bytes=3e9)

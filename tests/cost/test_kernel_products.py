@@ -17,20 +17,16 @@ A100 = "a100-sxm4-80gb"
 
 def test_products_take_waves_of_tiles() -> None:
     limits = limits_of(load_node(A100))
-    sides = [np.array([value]) for value in (1.0, 4096.0, 4096.0, 4096.0, 2.0)]
     peak = limits.peak("fp16_tensor") or 0.0
-    seconds = gemm_seconds(sides, peak, limits)[0]
+
+    def takes(m: float, n: float, k: float) -> float:
+        return float(gemm_seconds([np.array([side]) for side in (1.0, m, n, k, 2.0)], peak, limits)[0])
+
+    seconds = takes(4096.0, 4096.0, 4096.0)
     assert 2 * 4096**3 / peak < seconds < 1.4 * 2 * 4096**3 / peak
     # One tile more than fits in a wave takes nearly as long as another wave.
-    full, more = (
-        gemm_seconds([np.array([value]) for value in (1.0, 128.0, 128.0 * tiles, 8192.0, 2.0)], peak, limits)[
-            0
-        ]
-        for tiles in (108, 109)
-    )
-    assert more > 1.1 * full
-    skinny = gemm_seconds([np.array([value]) for value in (1.0, 1.0, 8192.0, 8192.0, 2.0)], peak, limits)[0]
-    assert skinny > 2 * 8192 * 8192 / limits.memory
+    assert takes(128.0, 128.0 * 109, 8192.0) > 1.1 * takes(128.0, 128.0 * 108, 8192.0)
+    assert takes(1.0, 8192.0, 8192.0) > 2 * 8192 * 8192 / limits.memory
 
 
 def test_measured_products_say_how_much_longer_than_modelled_those_of_like_sides_take() -> None:
@@ -81,13 +77,11 @@ def test_measured_products_of_batches_tell_the_tile_that_a_library_takes(
     wanted = [(500, 30, 200, 300), (300, 200, 30, 300), (400, 20, 20, 700)]
     best = took(*wanted, tiles=TILES)
     predicted = product_seconds(sides_of(*wanted), "fp32", replace(limits, products=tuple(made)))
-    assert predicted is not None
     assert predicted + limits.least_s == pytest.approx(took(*wanted, tiles=tiles), rel=0.01)
     if tile:
         assert (predicted > 1.3 * best).all()
         # A single one shows nothing, and products that are no batch keep the tile that is best for them.
         few = product_seconds(sides_of(*wanted), "fp32", replace(limits, products=tuple(made[:1])))
-        assert few is not None
         assert not np.allclose(few, predicted, rtol=0.1)
         single = product_seconds(sides_of((1, 30, 2000, 300)), "fp32", replace(limits, products=tuple(made)))
         assert single == pytest.approx(took((1, 30, 2000, 300), tiles=TILES) - limits.least_s, rel=0.01)

@@ -28,9 +28,8 @@ def test_every_range_holds_its_prediction() -> None:
 
 
 def test_what_nobody_held_out_has_the_range_of_the_next_wider_rung() -> None:
-    assert range_of("managed", "loggp", "probed", 1 << 20) == range_of(
-        "managed", "datasheet", "datasheet", 1 << 20
-    )
+    wider = range_of("managed", "datasheet", "datasheet", 1 << 20)
+    assert range_of("managed", "loggp", "probed", 1 << 20) == wider
     assert range_of("change", "--prefetch", "probed") == range_of("change", "--pin", "probed")
     assert range_of("moon", "loggp", "probed") is None
 
@@ -84,10 +83,8 @@ def test_a_price_lies_in_its_range(name: str, direction: str, memory: str, size:
 
 
 def test_models_of_plugins_have_no_range() -> None:
-    operations = pl.concat(
-        [copy_operations("h2d", "pinned", [4096]), copy_operations("p2p", "device", [4096])],
-        how="vertical_relaxed",
-    )
+    sides = copy_operations("h2d", "pinned", [4096]), copy_operations("p2p", "device", [4096])
+    operations = pl.concat(sides, how="vertical_relaxed")
     low, high = ranged(operations, "flat", load_node("dgx-a100"))
     assert np.isnan(low).all() and np.isnan(high).all()
     low, high = ranged(operations, "datasheet", load_node("dgx-a100"))
@@ -104,7 +101,6 @@ def test_a_gain_that_is_only_bounded_may_be_nothing() -> None:
 def test_a_gain_lies_between_nothing_and_its_bound() -> None:
     for bound in (0.2, 0.25, 10.0):
         replayed = advise.ranged(gaining(0.2, bound))
-        assert replayed.low_seconds is not None and replayed.high_seconds is not None
         assert 0 < replayed.low_seconds < 0.2 <= replayed.high_seconds <= bound
     assert replayed.high_seconds < 0.6
 

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from busfare.nodes.gpus import catalogue_text
-from tests.trace import build_kineto, build_nsys, build_nvprof, build_rocprof, build_rocprof_files, build_xla
+from tests.trace import build_kineto, build_nsys, build_nvprof, build_rocprof, build_xla
+from tests.trace import build_rocprof_files as amd_files
 from tests.trace.build_directory import export_directory
 
 __all__ = ["CORPUS"]
@@ -31,9 +32,8 @@ def full_export(generation: str) -> build_nsys.NsysExport:
         export.add("TARGET_INFO_GPU", deviceId=0, name="RTX 3080", busLocation="0000:01:00.0")
         export.add("TARGET_INFO_CUDA_GPU", deviceId=0, globalMemoryBandwidth=760080000, coreClockRate=1710000)
     else:
-        export.add(
-            "TARGET_INFO_GPU", id=0, name="A100", memoryBandwidth=2039040000000, cuDevice=0, computeMajor=8
-        )
+        facts = {"memoryBandwidth": 2039040000000, "cuDevice": 0, "computeMajor": 8}
+        export.add("TARGET_INFO_GPU", id=0, name="A100", **facts)
         export.add("TARGET_INFO_CUDA_DEVICE", gpuId=0, cudaId=0, pid=71)
     for i in range(150):  # enough for tables of several pages
         export.call("cudaLaunchKernel_v7000", 1000 + 10 * i, 1005 + 10 * i, 100 + i)
@@ -79,10 +79,8 @@ def kineto(folder: Path) -> list[Path]:
         build_kineto.function('/home/é "me"/net.py(7): forward', 2, 90, **{"Python parent id": 1}),
         build_kineto.event("cpu_op", "aten::to", 81, 9, args={"Call stack": "net.py(9): f;train.py(60): g"}),
     ]
-    header = {
-        "deviceProperties": [{"id": 0, "name": "H100", "totalGlobalMem": 80 << 30}],
-        "cupti_version": 22,
-    }
+    gpu = {"id": 0, "name": "H100", "totalGlobalMem": 80 << 30}
+    header = {"deviceProperties": [gpu], "cupti_version": 22}
     text = build_kineto.document(events, header).encode()
     contents = {
         "plain.json": text,
@@ -165,32 +163,24 @@ def xla_time_line(folder: Path) -> list[Path]:
 
 
 def rocprof_json(folder: Path) -> list[Path]:
-    run = build_rocprof_files.small_json()
+    run = amd_files.small_json()
     for i in range(40):
         run.kernel(f'kernel_{i} "é"', 2000 + 10 * i, 2009 + 10 * i, 20 + i)
         run.call("hipGraphLaunch" if i % 2 else "hipHostMalloc", 1999 + 10 * i, 2005 + 10 * i, 20 + i)
-        what = {
-            "agent_id": {"handle": build_rocprof_files.CPU},
-            "address": hex(i << 20),
-            "allocation_size": i,
-        }
-        run.add(
-            "memory_allocation", build_rocprof_files.ALLOCATION, i % 3 // 2, 2000 + 10 * i, 2001 + 10 * i, i,
-            **what,
-        )  # fmt: skip
+        what = {"agent_id": {"handle": amd_files.CPU}, "address": hex(i << 20), "allocation_size": i}
+        ends = (2000 + 10 * i, 2001 + 10 * i)
+        run.add("memory_allocation", amd_files.ALLOCATION, i % 3 // 2, *ends, i, **what)
         addresses = {"src_address": {"handle": i << 20}, "dst_address": str(i)}
-        ends = (build_rocprof_files.CPU, build_rocprof_files.GPU_0)
+        ends = (amd_files.CPU, amd_files.GPU_0)
         run.copy(2, *ends, i, 3000 + i, 3009 + i, 20 + i, **addresses)
-    return [
-        build_rocprof_files.write_json(folder / "run_results.json", run, build_rocprof_files.small_json(4))
-    ]
+    return [amd_files.write_json(folder / "run_results.json", run, amd_files.small_json(4))]
 
 
 def rocprof_csv(folder: Path) -> list[Path]:
-    files = build_rocprof_files.small_csv()
+    files = amd_files.small_csv()
     for _, rows in files.values():
         rows += [list(row) for row in rows for _ in range(10)]
-    whole = build_rocprof_files.write_csv(folder / "host", files)
+    whole = amd_files.write_csv(folder / "host", files)
     (folder / "results.csv").write_text(
         "Index,KernelName,gpu-id,queue-id,pid,tid,lds,arch_vgpr,accum_vgpr,BeginNs,EndNs\n"
         + "".join(f'{i},"k{i} [clone .kd]",8,0,77,78,0,16,4,{i}00,{i}90\n' for i in range(60))
@@ -199,16 +189,16 @@ def rocprof_csv(folder: Path) -> list[Path]:
 
 
 def rocprof(folder: Path) -> list[Path]:
-    rows = build_rocprof_files.v1_rows()
+    rows = amd_files.v1_rows()
     for i in range(40):
         rows["HIP"].append(
             rows["HIP"][i % 5] | {"BeginNs": 2000 + 10 * i, "EndNs": 2009 + 10 * i, "Index": 20 + i}
         )
         rows["OPS"] += [rows["OPS"][0] | {"BeginNs": 2001 + 10 * i, "EndNs": 2008 + 10 * i, "Index": 20 + i}]
-    database = build_rocprof_files.write_v1(folder / "results.db", rows)
+    drawn = amd_files.v1_events(rows)
     return [
-        database,
-        build_rocprof_files.write_v1_json(folder / "results.json", build_rocprof_files.v1_events(rows)),
+        amd_files.write_v1(folder / "results.db", rows),
+        amd_files.write_v1_json(folder / "results.json", drawn),
     ]
 
 
@@ -220,18 +210,8 @@ def node(folder: Path) -> list[Path]:
     return files
 
 
+READERS: tuple[Callable[[Path], list[Path]], ...] = (
+    nsys, nsys_directory, kineto, nvprof, rocpd, rpd, xla, xla_time_line, rocprof_json, rocprof_csv, rocprof, node,
+)  # fmt: skip
 #: Reader → what builds its files in an empty folder.
-CORPUS: dict[str, Callable[[Path], list[Path]]] = {
-    "nsys": nsys,
-    "nsys-directory": nsys_directory,
-    "kineto": kineto,
-    "nvprof": nvprof,
-    "rocpd": rocpd,
-    "rpd": rpd,
-    "xla": xla,
-    "xla-time-line": xla_time_line,
-    "rocprof-json": rocprof_json,
-    "rocprof-csv": rocprof_csv,
-    "rocprof": rocprof,
-    "node": node,
-}
+CORPUS = {build.__name__.replace("_", "-"): build for build in READERS}

@@ -26,6 +26,8 @@ CELLS: list[int | float | str | bytes | None] = [
     *[*NUMBERS, -(1 << 63), -(1 << 31), None, 0.5, -1e308, 1e308, float("inf"), float("nan")],
     *["", "x", "5", "-1", "é\ufffd", "a\nb", "\0", b"", b"\xff\xfe", "x" * 5000, b"\0" * 3000],
 ]
+#: How SQLite refuses a mutation.
+REFUSALS = (sqlite3.Error, OverflowError, LookupError, TypeError, AttributeError, UnicodeError)
 SPANS = [1, 1, 2, 4, 8, 100, 1000]
 JSON_WORDS = [
     *b'null true NaN -Infinity 1e999 -0 1e-999 [] {} "" " { } [ ] , : \\ \\u \\ud800 \0 \xef\xbb\xbf'.split(
@@ -92,9 +94,8 @@ def _text(content: bytes, dice: Random, words: list[bytes]) -> bytes:
         if what == 0:
             content = content[:at] + dice.choice(words) + content[at:]
         elif what == 1:
-            end = min(
-                (i for i in (content.find(c, at + 1) for c in (b",", b"\n", b"}")) if i > 0), default=at
-            )
+            ends = [content.find(c, at + 1) for c in (b",", b"\n", b"}")]
+            end = min((i for i in ends if i > 0), default=at)
             start = max(content.rfind(c, 0, at) for c in (b":", b"=", b"["))
             content = content[: start + 1] + dice.choice(words) + content[end:]
         elif what == 2:
@@ -117,9 +118,7 @@ def _sqlite(content: bytes, target: Path, dice: Random) -> None:
             database.execute("PRAGMA synchronous = OFF")
             for _ in range(dice.choice([1, 2, 5])):
                 # A mutation that SQLite refuses, or that finds nothing left to change, changes nothing.
-                with suppress(
-                    sqlite3.Error, OverflowError, LookupError, TypeError, AttributeError, UnicodeError
-                ):
+                with suppress(*REFUSALS):
                     dice.choice(SQL_MUTATIONS)(database, dice)
     if kind in (4, 5, 6, 7):
         target.write_bytes(_pages(target.read_bytes(), dice))
@@ -211,9 +210,8 @@ def _pages(content: bytes, dice: Random) -> bytes:
         start = page * size + (100 if page == 0 else 0)
         what = dice.randrange(7)
         if what == 0:  # the file's header: page size, versions, page count, free list, encoding
-            data[dice.choice([16, 17, 18, 19, 20, 28, 31, 35, 36, 44, 47, 56, 59])] = dice.choice(
-                [0, 1, 2, 3, 255]
-            )
+            field = dice.choice([16, 17, 18, 19, 20, 28, 31, 35, 36, 44, 47, 56, 59])
+            data[field] = dice.choice([0, 1, 2, 3, 255])
         elif what == 1:
             data[start] = dice.choice([0, 2, 5, 10, 13, 255])
         elif what == 2:
@@ -221,9 +219,8 @@ def _pages(content: bytes, dice: Random) -> bytes:
         elif what == 3:
             data[start + 3 : start + 5] = struct.pack(">H", dice.choice([0, 1, 5, 500, 65535]))
         elif what == 4:  # the last child: itself, an ancestor, a page of another table
-            data[start + 8 : start + 12] = struct.pack(
-                ">I", dice.choice([page + 1, dice.randrange(pages + 2), 0xFFFFFFFF])
-            )
+            child = dice.choice([page + 1, dice.randrange(pages + 2), 0xFFFFFFFF])
+            data[start + 8 : start + 12] = struct.pack(">I", child)
         elif what == 5:
             cell = start + 8 + 2 * dice.randrange(40)
             data[cell : cell + 2] = struct.pack(">H", dice.randrange(size))
@@ -270,13 +267,10 @@ def _changed_columns(file: Path, dice: Random) -> None:
         )
         at = dice.randrange(table.num_columns)
         height = table.num_rows
+        values = (float(dice.choice(NUMBERS)), "x", b"\xff", [1, 2], {"a": 1})
         columns: list[pa.Array] = [
             pa.nulls(height),
-            pa.array([float(dice.choice(NUMBERS))] * height),
-            pa.array(["x"] * height),
-            pa.array([b"\xff"] * height),
-            pa.array([[1, 2]] * height),
-            pa.array([{"a": 1}] * height),
+            *(pa.array([value] * height) for value in values),
             pa.array([dice.choice(NUMBERS)] * height, pa.uint64() if dice.random() < 0.5 else pa.int64())
             if dice.random() < 0.5
             else pa.array([True] * height),
@@ -285,11 +279,8 @@ def _changed_columns(file: Path, dice: Random) -> None:
             pa.array(["x"] * height).dictionary_encode(),
         ]
         name = dice.choice([table.column_names[at], "other", table.column_names[0]])
-        table = (
-            table.remove_column(at)
-            if dice.random() < 0.2
-            else table.set_column(at, name, dice.choice(columns))
-        )
+        removed = dice.random() < 0.2
+        table = table.remove_column(at) if removed else table.set_column(at, name, dice.choice(columns))
         if parquets:
             parquet.write_table(table, file)
         else:

@@ -30,15 +30,8 @@ MAY_HAVE = {
     "operations": {**tables.OPERATIONS_OF_KERNELS, **tables.OPERATIONS_OF_COLLECTIVES},
     "calls": tables.CALLS_LOCATED,
 }
-SCHEMAS: dict[str, tables.Schema] = {
-    "operations": tables.OPERATIONS,
-    "calls": tables.CALLS,
-    "events": tables.EVENTS,
-    "markers": tables.MARKERS,
-    "devices": tables.DEVICES,
-    "streams": tables.STREAMS,
-    "launches": tables.LAUNCHES,
-}
+NAMES = ("operations", "calls", "events", "markers", "devices", "streams", "launches")
+SCHEMAS: dict[str, tables.Schema] = {name: getattr(tables, name.upper()) for name in NAMES}
 
 
 class OutOfTime(BaseException):
@@ -95,10 +88,8 @@ def _failure_of(path: Path) -> str:
 def _unsound(trace: Trace) -> str:
     for name, schema in SCHEMAS.items():
         columns = getattr(trace, name).schema
-        may_have = MAY_HAVE.get(name, {})
-        if dict(columns) != dict(schema) | {
-            column: kind for column, kind in may_have.items() if column in columns
-        }:
+        optional = {column: kind for column, kind in MAY_HAVE.get(name, {}).items() if column in columns}
+        if dict(columns) != dict(schema) | optional:
             return f"{name}: columns {columns}"
     for name in ("operations", "calls"):
         frame: pl.DataFrame = getattr(trace, name)

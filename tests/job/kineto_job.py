@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.trace.build_kineto import Event, call, copy, document, event, kernel
+
 #: All in µs: of a call, from a call to its kernel, and between kernels of a stream.
 CALL, LAUNCH, BEHIND = 5.0, 8.0, 1.0
+REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)"
+GRID = {"grid": [8, 1, 1], "block": [512, 1, 1]}
 
 
 def write_ranks(
@@ -26,51 +31,45 @@ def write_ranks(
     """
     folder.mkdir(exist_ok=True)
     ranks, steps = len(compute_us), len(compute_us[0])
-    events: list[list[dict[str, Any]]] = [[] for _ in range(ranks)]
+    events: list[list[Event]] = [[] for _ in range(ranks)]
     host, correlation = [1000.0] * ranks, 0
     for step in range(steps):
         for r in copied_on if copy_us else ():
-            _call(events[r], "cudaMemcpyAsync", host[r], copy_us + 50, correlation := correlation + 1)
-            copy = {"bytes": copy_bytes, "stream": 7, "device": r, "context": 1, "correlation": correlation}
-            _event(
-                events[r], "gpu_memcpy", "Memcpy HtoD (Pageable -> Device)", host[r] + 20, copy_us, r, 7, copy
-            )
+            correlation += 1
+            events[r].append(call("cudaMemcpyAsync", host[r], copy_us + 50, correlation))
+            name = "Memcpy HtoD (Pageable -> Device)"
+            events[r].append(copy(name, copy_bytes, host[r] + 20, copy_us, correlation, device=r))
             host[r] += copy_us + 50
         stream = [at + LAUNCH for at in host]
         called = list(host)
         for _ in range(pairs):
             for rank, rows in enumerate(events):
-                for name in ("compute",) if mpi else ("compute", "reduce"):
-                    correlation += 1
-                    _call(rows, "cudaLaunchKernel", called[rank], CALL, correlation)
+                correlation += 2
+                for number in (correlation - 1,) if mpi else (correlation - 1, correlation):
+                    rows.append(call("cudaLaunchKernel", called[rank], CALL, number))
                     called[rank] += CALL
-                    if name == "compute":
-                        _kernel(rows, "gemm", stream[rank], compute_us[rank][step], rank, correlation)
-                        stream[rank] += compute_us[rank][step] + BEHIND
-                    else:
-                        rows.append({"number": correlation})  # of the all-reduce, when it is known
+                computes = compute_us[rank][step]
+                rows.append(kernel("gemm", stream[rank], computes, correlation - 1, device=rank, **GRID))
+                stream[rank] += computes + BEHIND
             if mpi:
                 continue
             end = max(stream) + transfer_us
             for rank, rows in enumerate(events):
-                number = rows.pop()["number"]
                 more = {
                     "Collective name": "allreduce", "In msg nelems": elements, "Out msg nelems": elements,
                     "dtype": "Float", "Group size": ranks, "Process Group Name": "0",
-                } | arguments  # fmt: skip
-                _kernel(
-                    rows, "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)", stream[rank], end - stream[rank],
-                    rank, number, more,
-                )  # fmt: skip
+                } | GRID | arguments  # fmt: skip
+                number = correlation - 2 * (ranks - 1 - rank)
+                rows.append(kernel(REDUCE, stream[rank], end - stream[rank], number, device=rank, **more))
                 stream[rank] = end + BEHIND
         for rank, rows in enumerate(events):
             end = stream[rank] - BEHIND + 3
-            _call(rows, "cudaStreamSynchronize", called[rank], end - called[rank], 0)
+            rows.append(call("cudaStreamSynchronize", called[rank], end - called[rank], 0))
             host[rank] = end + 10
         if mpi:
             end = max(host) + transfer_us
             for rank, rows in enumerate(events):
-                _event(rows, "user_annotation", "MPI_Allreduce", host[rank], end - host[rank], 4000, 4000, {})
+                rows.append(event("user_annotation", "MPI_Allreduce", host[rank], end - host[rank], args={}))
                 host[rank] = end + 10
     for rank, rows in enumerate(events):
         for row in rows:
@@ -80,41 +79,18 @@ def write_ranks(
     return max(host) - 10 - 1000.0
 
 
-def write_trace(folder: Path, rank: int, ranks: int, rows: list[dict[str, Any]]) -> None:
+def write_trace(folder: Path, rank: int, ranks: int, rows: list[Event]) -> None:
     """Writes the events of one rank."""
-    text = {
-        "schemaVersion": 1,
+    header = {
         "deviceProperties": [{"id": n, "name": "NVIDIA H100 80GB HBM3", "numSms": 132} for n in range(ranks)],
         "distributedInfo": {"backend": "nccl", "rank": rank, "world_size": ranks},
-        "traceEvents": rows,
     }
-    (folder / f"rank{rank}.json.gz").write_bytes(gzip.compress(json.dumps(text).encode(), 1))
+    (folder / f"rank{rank}.json.gz").write_bytes(gzip.compress(document(rows, header).encode(), 1))
 
 
-def ranged(name: str, start: float, end: float) -> dict[str, Any]:
-    """A range of the host, times in µs."""
-    rows: list[dict[str, Any]] = []
-    _event(rows, "user_annotation", name, start, end - start, 4000, 4000, {})
-    return rows[0]
-
-
-def _event(
-    rows: list[dict[str, Any]], category: str, name: str, start: float, duration: float, process: int, thread: int,
-    arguments: dict[str, Any],
-) -> None:  # fmt: skip
-    place = {"pid": process, "tid": thread, "ts": start, "dur": duration}
-    rows.append({"ph": "X", "cat": category, "name": name, **place, "args": arguments})
-
-
-def _call(rows: list[dict[str, Any]], name: str, start: float, duration: float, correlation: int) -> None:
-    _event(rows, "cuda_runtime", name, start, duration, 4000, 4000, {"correlation": correlation})
-
-
-def _kernel(
-    rows: list[dict[str, Any]], name: str, start: float, duration: float, device: int, correlation: int,
-    more: dict[str, Any] | None = None,
-) -> None:  # fmt: skip
-    arguments = {
-        "device": device, "context": 1, "stream": 7, "correlation": correlation, "grid": [8, 1, 1], "block": [512, 1, 1]
-    }  # fmt: skip
-    _event(rows, "kernel", name, start, duration, device, 7, arguments | (more or {}))
+@contextmanager
+def rewritten(path: Path) -> Iterator[Any]:
+    """The trace of one rank, which is written again as it is left."""
+    trace = json.loads(gzip.decompress(path.read_bytes()))
+    yield trace
+    path.write_bytes(gzip.compress(json.dumps(trace).encode()))

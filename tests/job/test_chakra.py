@@ -77,9 +77,8 @@ def test_ranks_of_a_job_share_their_groups(tmp_path: Path) -> None:
     assert list(groups.values()) == [[0, 1]]
     for rank in range(2):
         collectives = [n for n in nodes_of(tmp_path / "out" / f"rank.{rank}.et") if n.type == COLLECTIVE]
-        assert [attributes(node) for node in collectives] == [
-            {"is_cpu_op": False, "comm_size": 4 << 20, "pg_name": "1", "comm_type": 0}
-        ] * 2
+        expected = {"is_cpu_op": False, "comm_size": 4 << 20, "pg_name": "1", "comm_type": 0}
+        assert [attributes(node) for node in collectives] == [expected] * 2
 
 
 def test_what_fails_leaves_nothing(tmp_path: Path) -> None:

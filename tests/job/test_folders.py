@@ -10,22 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 
 import busfare
 from busfare import api
-from busfare.cli import app
 from busfare.errors import InputError
 from busfare.trace.readers.recorded.file import HEADER, HEADER_BYTES, MAGIC, VERSION
+from tests.conftest import answer, refused, run, shown
 from tests.job.kineto_job import write_ranks
+from tests.trace.build_kineto import call, kernel, write_kineto
 from tests.traces import EXAMPLES
 
 COMPUTE = [[800.0, 900.0]] * 3
 CUT = b'{"schemaVersion": 1, "deviceProperties": [], "trace'
-
-
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(app, arguments, standalone_mode=False)
 
 
 @pytest.fixture
@@ -45,31 +41,24 @@ def test_what_if_names_what_it_left_out(
 ) -> None:
     monkeypatch.setattr(api, "LEAST_RANKS", least)
     monkeypatch.setattr(api, "ranks_that_fit", lambda _sample, _paths: fit)
-    done = run("what-if", str(folder), "--remove", "h2d", "--json")
-    assert done.exception is None
-    omissions = {row["id"]: row for row in json.loads(done.stdout)["omissions"]}
-    assert omissions["unreadable"]["count"] == 2
-    assert omissions["unreadable"]["what"].startswith(
-        f"files could not be read: skipped ({folder / 'bad.json'}: "
-    )
+    left = {row["id"]: row for row in answer("what-if", folder, "--remove", "h2d")["omissions"]}
+    assert left["unreadable"]["count"] == 2
+    assert left["unreadable"]["what"].startswith(f"files could not be read: skipped ({folder / 'bad.json'}: ")
     (folder / "worse.json").unlink()
-    shown = run("what-if", str(folder), "--remove", "h2d").stdout
-    assert "unreadable (1×): file could not be read: skipped" in " ".join(shown.split())
+    assert "unreadable (1×): file could not be read: skipped" in shown("what-if", folder, "--remove", "h2d")
 
 
 def test_a_folder_of_nothing_readable_is_an_error(folder: Path) -> None:
     for rank in range(3):
         (folder / f"rank{rank}.json.gz").unlink()
     for arguments in (("report",), ("what-if", "--remove", "h2d"), ("export", "--to", "chakra", "-o", "out")):
-        done = run(arguments[0], str(folder), *arguments[1:])
-        assert isinstance(done.exception, InputError) and done.exception.exit_status == 2
-        assert f"none of 2 files could be read; the first, {folder / 'bad.json'}: " in str(done.exception)
+        why = refused(arguments[0], folder, *arguments[1:])
+        assert f"none of 2 files could be read; the first, {folder / 'bad.json'}: " in why
 
 
 def test_chakra_gets_the_ranks_that_can_be_read(folder: Path, tmp_path: Path) -> None:
     done = run("export", str(folder), "--to", "chakra", "-o", str(tmp_path / "out"))
-    assert done.exception is None
-    assert done.stderr.startswith("busfare: 2 files could not be read: skipped (")
+    assert done.returncode == 0 and done.stderr.startswith("busfare: 2 files could not be read: skipped (")
     assert {file.name for file in (tmp_path / "out").glob("*.et")} == {f"rank.{n}.et" for n in range(3)}
 
 
@@ -83,25 +72,20 @@ def test_a_recording_that_ends_in_its_header_is_left_out(tmp_path: Path) -> None
         busfare.read(tmp_path)
 
 
-def test_unrelated_traces_are_listed_as_files_and_gains_refer_to_their_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "120")  # file names are not shortened
-
+def test_unrelated_traces_are_listed_as_files_and_gains_refer_to_their_runs(tmp_path: Path) -> None:
     def left_out() -> dict[str, int]:
-        rows = json.loads(run("report", str(tmp_path / "job"), "--json").stdout)["omissions"]
-        return {row["id"]: row["count"] for row in rows}
+        return {row["id"]: row["count"] for row in answer("report", tmp_path / "job")["omissions"]}
 
     runs = ("smooth-out-of-core-h100.json.gz", "train-images-h100.json.gz")
     (tmp_path / "job").mkdir()
     for name in runs:
         (tmp_path / "job" / name).write_bytes((EXAMPLES / name).read_bytes())
     assert left_out()["unrelated-traces"] == 2 and "separate-runs" not in left_out()
-    shown = run("report", str(tmp_path / "job")).stdout
-    assert "2 traces of separate runs" in shown and "Over all runs" not in shown
-    rows = {line.split()[0]: line.split()[1:3] for line in shown.splitlines() if line.startswith(runs)}
+    text = run("report", str(tmp_path / "job")).stdout
+    assert "2 traces of separate runs" in text and "Over all runs" not in text
+    rows = {line.split()[0]: line.split()[1:3] for line in text.splitlines() if line.startswith(runs)}
     assert rows == {runs[0]: ["153", "ms"], runs[1]: ["166", "ms"]}
-    (gain,) = re.findall(r"overlaps: about (\d+) ms \((\d+) %\)", shown)
+    (gain,) = re.findall(r"overlaps: about (\d+) ms \((\d+) %\)", text)
     assert int(gain[1]) == pytest.approx(int(gain[0]) / 152.5 * 100, abs=1)
     for name in runs:
         (tmp_path / "job" / name).unlink()
@@ -125,30 +109,28 @@ def write_run(folder: Path, ranks: dict[int, int], after_us: float = 0.0, **dist
 )
 def test_ranks_of_two_runs_are_not_merged(tmp_path: Path, ranks: int, how: dict[str, Any]) -> None:
     write_run(tmp_path, {rank: rank for rank in range(4)})
-    alone = json.loads(run("report", str(tmp_path), "--json").stdout)
+    alone = answer("report", tmp_path)
     write_run(tmp_path, {4 + rank: rank for rank in range(ranks)}, **how)
-    result = json.loads(run("report", str(tmp_path), "--json").stdout)
+    result = answer("report", tmp_path)
     assert [rank["rank"] for rank in result["ranks"]] == [0, 1, 2, 3]
     assert result["collectives"] == alone["collectives"] and result["collectives"][0]["count"] == 6
     left_out = {row["id"]: row["count"] for row in result["omissions"]}
     assert left_out == {"separate-runs": ranks, "guessed-node": 4 + ranks, "unaligned-clocks": ranks}
     assert not result["gains_of_whole_job"] and alone["gains_of_whole_job"]
-    shown = run("report", str(tmp_path)).stdout
-    assert "\nrank 4 (rank4.json) " in shown.partition("No rank is late")[0]
+    assert "\nrank 4 (rank4.json) " in run("report", str(tmp_path)).stdout.partition("No rank is late")[0]
     for command in (("what-if", "--remove", "h2d"), ("export", "--to", "chakra", "-o", "out")):
-        refused = run(command[0], str(tmp_path), *command[1:]).exception
-        assert isinstance(refused, InputError) and refused.exit_status == 2
-        assert "rank4.json: belongs to a different run than rank0.json" in str(refused)
+        why = refused(command[0], tmp_path, *command[1:])
+        assert "rank4.json: belongs to a different run than rank0.json" in why
 
 
 @pytest.mark.parametrize("apart_us", [5e5, 3e6])
 def test_clocks_of_hosts_may_be_apart(tmp_path: Path, apart_us: float) -> None:
     write_run(tmp_path, {0: 0, 1: 1})
     write_run(tmp_path, {2: 2, 3: 3}, after_us=apart_us)
-    result = json.loads(run("report", str(tmp_path), "--json").stdout)
+    result = answer("report", tmp_path)
     assert [row["id"] for row in result["omissions"]] == ["guessed-node"]
     assert result["collectives"][0]["ranks"] == 4 and result["gains_of_whole_job"]
-    assert run("what-if", str(tmp_path), "--remove", "h2d").exception is None
+    assert run("what-if", str(tmp_path), "--remove", "h2d").returncode == 0
 
 
 @pytest.mark.parametrize(("kind", "apart_us"), [("broadcast", 3e6), ("allreduce", 86_400e6)])
@@ -160,19 +142,19 @@ def test_ranks_without_a_common_clock_or_collective_are_separate(
     for number in (2, 3):
         path = tmp_path / f"rank{number}.json"
         path.write_text(path.read_text().replace("allreduce", kind))
-    refused = str(run("what-if", str(tmp_path), "--remove", "h2d").exception)
-    assert "rank2.json: belongs to a different run than rank0.json: " in refused
-    assert "or the clocks of their hosts differ" in refused
+    why = refused("what-if", tmp_path, "--remove", "h2d")
+    assert "rank2.json: belongs to a different run than rank0.json: " in why
+    assert "or the clocks of their hosts differ" in why
 
 
 def test_several_traces_of_a_rank_are_several_runs(tmp_path: Path) -> None:
     """Without a clock that counts from 1970: runs seem to begin at once."""
     for day, compute_us in enumerate((900.0, 800.0)):
         write_ranks(tmp_path / f"day{day}", [[compute_us] * 3] * 2)
-    result = json.loads(run("report", str(tmp_path), "--json").stdout)
+    result = answer("report", tmp_path)
     assert [Path(rank["path"]).parent.name for rank in result["ranks"]] == ["day0", "day0"]
     assert {row["id"]: row["count"] for row in result["omissions"]}["separate-runs"] == 2
-    alone = json.loads(run("report", str(tmp_path / "day0"), "--json").stdout)
+    alone = answer("report", tmp_path / "day0")
     assert result["collectives"] == alone["collectives"] and result["collectives"][0]["ranks"] == 2
 
 
@@ -180,14 +162,14 @@ def test_absent_and_incomplete_ranks_stand_first(tmp_path: Path) -> None:
     write_run(tmp_path, {0: 0, 1: 1, 3: 3})
     whole = (tmp_path / "rank1.json").read_bytes()
     (tmp_path / "rank1.json").write_bytes(whole[: len(whole) // 2])
-    shown = " ".join(run("report", str(tmp_path)).stdout.partition("What to do")[0].split())
-    assert "1 rank of 4 has no trace here (2): sums and waiting exclude it." in shown
-    assert f"1 trace is incomplete, first {tmp_path / 'rank1.json'}: the file is truncated" in shown
+    first = shown("report", tmp_path).partition("What to do")[0]
+    assert "1 rank of 4 has no trace here (2): sums and waiting exclude it." in first
+    assert f"1 trace is incomplete, first {tmp_path / 'rank1.json'}: the file is truncated" in first
     for number in (0, 3):
         (tmp_path / f"rank{number}.json").unlink()
     for command in (("report",), ("what-if", "--remove", "h2d"), ("project", "--to", "h200-sxm")):
         done = run(command[0], str(tmp_path / "rank1.json"), *command[1:])
-        assert done.exception is None
+        assert done.returncode == 0
         assert f"busfare: {tmp_path / 'rank1.json'}: incomplete: the file is truncated" in done.stderr
 
 
@@ -195,21 +177,13 @@ def test_absent_and_incomplete_ranks_stand_first(tmp_path: Path) -> None:
 def test_two_runs_of_a_rank_are_not_ranks_of_a_job(tmp_path: Path, later_s: float, separate: int) -> None:
     """The same process at the same time, as two windows may be, or a minute later."""
     for name, after_s in (("before", 0.0), ("after", later_s)):
-        events = [
-            {
-                "ph": "X", "name": "work", "cat": category, "pid": process, "tid": 7, "dur": 60 + after_s,
-                "ts": 1000 + number * 100 + after_s * 1e6, "args": {"correlation": number, "device": 0, "stream": 7},
-            }
-            for number in range(8)
-            for category, process in (("kernel", 0), ("cuda_runtime", 12))
-        ]  # fmt: skip
+        starts = [1000 + number * 100 + after_s * 1e6 for number in range(8)]
+        events = [kernel("work", at, 60 + after_s, number) for number, at in enumerate(starts)]
+        events += [call("work", at, 60 + after_s, number) for number, at in enumerate(starts)]
         rank = {"rank": 0, "world_size": 1}
-        (tmp_path / f"{name}.json").write_text(json.dumps({"distributedInfo": rank, "traceEvents": events}))
-    (shown, report) = (
-        run("report", str(tmp_path)).stdout,
-        json.loads(run("report", str(tmp_path), "--json").stdout),
-    )
+        write_kineto(tmp_path / f"{name}.json", events, {"distributedInfo": rank})
+    text, report = shown("report", tmp_path), answer("report", tmp_path)
     counted = sum(row["count"] for row in report["omissions"] if row["id"] == "separate-runs")
-    assert counted == separate and ("2 traces of separate runs" in shown) is bool(separate)
-    assert ("busfare diff BEFORE AFTER" in " ".join(shown.partition("Slowest")[0].split())) is bool(separate)
+    assert counted == separate and ("2 traces of separate runs" in text) is bool(separate)
+    assert ("busfare diff BEFORE AFTER" in text.partition("Slowest")[0]) is bool(separate)
     assert len(report["ranks"]) <= (1 if separate else 2)

@@ -4,8 +4,6 @@ jobs, whose changed form is known.
 
 from __future__ import annotations
 
-import gzip
-import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -14,20 +12,19 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from click.testing import CliRunner
 
 import busfare
-from busfare.cli import app
 from busfare.cost.collectives import Fabric, price_collectives
 from busfare.cost.kernels.limits import limits_of
 from busfare.cost.ranges import range_of
-from busfare.errors import InputError
 from busfare.jobs.changes import without_launches
 from busfare.jobs.model import places_of
 from busfare.jobs.ranks import Rank, TraceRank
 from busfare.nodes import Node, load_node
 from busfare.timeline import Timeline, play, timeline
-from tests.job.kineto_job import write_ranks
+from tests.conftest import answer, refused, shown
+from tests.job.kineto_job import rewritten, write_ranks
+from tests.node.build_node import two_gpus
 from tests.published import DATA
 from tests.traces import call, copy, kernel, made, run, trace
 
@@ -35,12 +32,9 @@ COMPUTE = [[1000.0, 900.0, 1100.0], [1000.0, 1500.0, 1000.0], [400.0, 900.0, 100
 
 
 def changed(folder: Path, *options: str) -> dict[str, Any]:
-    run = CliRunner().invoke(app, ["what-if", str(folder), "--json", *options], standalone_mode=False)
-    assert run.exception is None, run.output
-    result: dict[str, Any] = json.loads(run.stdout)
-    assert result["baseline"]["replayed_seconds"] == pytest.approx(
-        result["baseline"]["recorded_seconds"], rel=0.01
-    )
+    result: dict[str, Any] = answer("what-if", folder, *options)
+    baseline = result["baseline"]
+    assert baseline["replayed_seconds"] == pytest.approx(baseline["recorded_seconds"], rel=0.01)
     return result
 
 
@@ -69,14 +63,9 @@ def test_a_trace_of_another_time_is_no_rank_of_the_job(tmp_path: Path) -> None:
     write_ranks(tmp_path / "other", COMPUTE, offsets_us=[0, 0, 1.8e15], **{"Process Group Name": "9"})
     (tmp_path / "other" / "rank2.json.gz").rename(tmp_path / "rank2.json.gz")
     shutil.rmtree(tmp_path / "other")
-    outcome = CliRunner().invoke(app, ["what-if", str(tmp_path), "--remove", "h2d"], standalone_mode=False)
-    assert isinstance(outcome.exception, InputError)
-    assert str(outcome.exception).startswith(
-        f"{tmp_path / 'rank2.json.gz'}: belongs to a different run than rank0.json.gz"
-    )
-    reported = CliRunner().invoke(app, ["report", str(tmp_path), "--json"], standalone_mode=False)
-    assert reported.exception is None
-    result = json.loads(reported.stdout)
+    why = f"{tmp_path / 'rank2.json.gz'}: belongs to a different run than rank0.json.gz"
+    assert refused("what-if", tmp_path, "--remove", "h2d").startswith(why)
+    result = answer("report", tmp_path)
     assert not result["gains_of_whole_job"] and result["traces"]["read"] == 3
 
 
@@ -130,7 +119,6 @@ def test_more_ranks_take_longer_for_their_collectives_alone(tmp_path: Path) -> N
     assert sixteen["predicted_seconds"] > four["predicted_seconds"]
     # Measured jobs doubled on one host; here GPUs set the pace.
     interval = range_of("more-ranks", "gpu", "datasheet")
-    assert interval is not None
     ends = [end * four["predicted_seconds"] for end in interval]
     assert [four["low_seconds"], four["high_seconds"]] == pytest.approx(ends)
     assert sixteen["low_seconds"] is None and "2 times the GPUs of one host" in sixteen["reason"]
@@ -140,12 +128,10 @@ def test_more_ranks_take_longer_for_their_collectives_alone(tmp_path: Path) -> N
 def test_collectives_of_some_ranks_do_not_grow_and_that_is_stated(tmp_path: Path) -> None:
     write_ranks(tmp_path, [[1000.0] * 5] * 4, transfer_us=1000.0, elements=1 << 26)
     for rank in range(4):  # every second all-reduce is among two
-        path = tmp_path / f"rank{rank}.json.gz"
-        text = json.loads(gzip.decompress(path.read_bytes()))
-        carriers = [event for event in text["traceEvents"] if "nccl" in event["name"]]
-        for carrier in carriers[1::2]:
-            carrier["args"] |= {"Process Group Name": str(1 + rank // 2), "Group size": 2}
-        path.write_bytes(gzip.compress(json.dumps(text).encode()))
+        with rewritten(tmp_path / f"rank{rank}.json.gz") as recorded:
+            carriers = [event for event in recorded["traceEvents"] if "nccl" in event["name"]]
+            for carrier in carriers[1::2]:
+                carrier["args"] |= {"Process Group Name": str(1 + rank // 2), "Group size": 2}
     result = changed(tmp_path, "--ranks", "8", "--from", "h100-sxm")
     assert result["rests_on"][1].startswith(
         "4 of 7 collectives keep their recorded time: groups of only some ranks"
@@ -156,16 +142,14 @@ def test_a_host_bound_job_makes_a_wider_range_of_more_ranks(tmp_path: Path) -> N
     write_ranks(tmp_path, [[100.0] * 5] * 2, copy_us=3000.0, copied_on=(0, 1))
     four = changed(tmp_path, "--ranks", "4", "--from", "h100-sxm")
     interval = range_of("more-ranks", "host", "datasheet")
-    assert interval is not None
     assert four["high_seconds"] / four["predicted_seconds"] == pytest.approx(interval.high)
 
 
 def test_a_regex_may_match_operations_of_a_single_rank(tmp_path: Path) -> None:
     write_ranks(tmp_path, [[100.0], [100.0]])
-    path = tmp_path / "rank1.json.gz"
-    text = gzip.decompress(path.read_bytes()).decode()
-    assert '"gemm"' in text
-    path.write_bytes(gzip.compress(text.replace('"gemm"', '"other"').encode()))
+    with rewritten(tmp_path / "rank1.json.gz") as recorded:
+        (gemm,) = (event for event in recorded["traceEvents"] if event["name"] == "gemm")
+        gemm["name"] = "other"
     assert changed(tmp_path, "--kernels", "other=2x")["touched"] == 1
 
 
@@ -183,8 +167,7 @@ def test_a_regex_may_match_operations_of_a_single_rank(tmp_path: Path) -> None:
 )
 def test_impossible_changes_are_refused_and_why(tmp_path: Path, options: list[str], message: str) -> None:
     write_ranks(tmp_path, [[100.0], [100.0]])
-    run = CliRunner().invoke(app, ["what-if", str(tmp_path), *options], standalone_mode=False)
-    assert message in str(run.exception)
+    assert message in refused("what-if", tmp_path, *options)
 
 
 def test_a_single_rank_overlaps_its_collectives_and_no_more_than_they_take(tmp_path: Path) -> None:
@@ -211,17 +194,15 @@ def test_a_single_rank_overlaps_its_collectives_and_no_more_than_they_take(tmp_p
     assert change["high_seconds"] <= baseline["replayed_seconds"] + 1e-9
     assert any("waits between ranks are unknown" in words for words in change["rests_on"])
     for option in (["--no-stragglers"], ["--overlap-collectives", "--bucket", "1MB"]):
-        run = CliRunner().invoke(app, ["what-if", str(alone), *option], standalone_mode=False)
-        assert "of changes to a job, only" in str(run.exception)
-    shown = " ".join(CliRunner().invoke(app, ["report", str(alone)], standalone_mode=False).output.split())
-    assert "other ranks, waiting included, takes" in shown and "what-if --overlap-collectives" in shown
+        assert "of changes to a job, only" in refused("what-if", alone, *option)
+    text = shown("report", alone)
+    assert "other ranks, waiting included, takes" in text and "what-if --overlap-collectives" in text
 
 
 def test_a_single_rank_is_no_job(tmp_path: Path) -> None:
     write_ranks(tmp_path, [[100.0], [100.0]])
     (tmp_path / "rank1.json.gz").unlink()
-    run = CliRunner().invoke(app, ["what-if", str(tmp_path), "--pin="], standalone_mode=False)
-    assert "does not show how long it waits for others" in str(run.exception)
+    assert "does not show how long it waits for others" in refused("what-if", tmp_path, "--pin=")
 
 
 @pytest.mark.conformance
@@ -266,37 +247,12 @@ def test_what_recording_cost_is_taken_out_of_all_ranks(tmp_path: Path) -> None:
 
 
 SIZE = 64 << 20
-NODE = """
-name = "slow-memory"
-[[component]]
-kind = "memory"
-name = "memory0"
-[component.at_once]
-read_bytes_per_s = {rate}
-write_bytes_per_s = {rate}
-both_read_bytes_per_s = {rate}
-both_write_bytes_per_s = {rate}
-[[component]]
-kind = "cpu"
-name = "cpu0"
-[[component]]
-kind = "gpu"
-name = "gpu[0-1]"
-[[link]]
-kind = "memory"
-between = ["memory0", "cpu0"]
-[[link]]
-kind = "pcie"
-between = ["cpu0", "gpu[0-1]"]
-generation = 5
-lanes = 16
-"""
 
 
-def node(folder: Path, bytes_per_s: float) -> Path:
-    file = folder / "node.toml"
-    file.write_text(NODE.format(rate=bytes_per_s), "utf-8")
-    return file
+def node(folder: Path, bytes_per_s: float) -> Node:
+    """Whose memory has this rate, both ways and together."""
+    rates = (f"{prefix}{access}_bytes_per_s" for prefix in ("", "both_") for access in ("read", "write"))
+    return two_gpus(folder / "node.toml", generation=5, **{f"at_once.{rate}": bytes_per_s for rate in rates})
 
 
 @pytest.mark.parametrize(
@@ -308,9 +264,8 @@ def test_pinned_copies_of_two_ranks_share_the_memory(
     tmp_path: Path, copied_on: tuple[int, ...], bytes_per_s: float, expected: float | None
 ) -> None:
     write_ranks(tmp_path / "job", [[500.0] * 4] * 2, copy_us=8000.0, copy_bytes=SIZE, copied_on=copied_on)
-    file = node(tmp_path, bytes_per_s)
-    result = changed(tmp_path / "job", "--pin=", "--from", str(file))
-    alone = load_node(str(file)).host_path(0).bandwidth("read")
+    alone = node(tmp_path, bytes_per_s).host_path(0).bandwidth("read")
+    result = changed(tmp_path / "job", "--pin=", "--from", str(tmp_path / "node.toml"))
     gained = 4 * (8000e-6 - SIZE / (expected or alone))
     assert result["gain_seconds"] == pytest.approx(gained, rel=0.02)
 
@@ -324,25 +279,25 @@ def rank(number: int, host: str | None) -> list[Rank]:
 
 
 @pytest.fixture
-def two_gpus(tmp_path: Path) -> Node:
-    return load_node(str(node(tmp_path, 1e9)))
+def pair(tmp_path: Path) -> Node:
+    return node(tmp_path, 1e9)
 
 
-def test_ranks_that_call_their_gpus_the_same_have_separate_gpus_where_nccl_runs(two_gpus: Node) -> None:
+def test_ranks_that_call_their_gpus_the_same_have_separate_gpus_where_nccl_runs(pair: Node) -> None:
     parts = [(part(), rank(0, "a")), (part(), rank(1, "a")), (part(), rank(2, "b"))]
-    assert places_of(parts, two_gpus, apart=True) == [(0, {0: 0}), (0, {0: 1}), (1, {0: 0})]
-    assert places_of(parts, two_gpus, apart=False) == [(0, {0: 0}), (0, {0: 0}), (1, {0: 0})]
+    assert places_of(parts, pair, apart=True) == [(0, {0: 0}), (0, {0: 1}), (1, {0: 0})]
+    assert places_of(parts, pair, apart=False) == [(0, {0: 0}), (0, {0: 0}), (1, {0: 0})]
     named = [(part(1), rank(0, "a")), (part(0), rank(1, "a"))]
-    assert places_of(named, two_gpus, apart=True) == [(0, {1: 1}), (0, {0: 0})]
+    assert places_of(named, pair, apart=True) == [(0, {1: 1}), (0, {0: 0})]
 
 
-def test_ranks_of_no_host_fill_nodes(two_gpus: Node) -> None:
+def test_ranks_of_no_host_fill_nodes(pair: Node) -> None:
     parts = [(part(number % 2), rank(number, None)) for number in range(4)]
-    assert places_of(parts, two_gpus, apart=True) == [(0, {0: 0}), (0, {1: 1}), (1, {0: 0}), (1, {1: 1})]
+    assert places_of(parts, pair, apart=True) == [(0, {0: 0}), (0, {1: 1}), (1, {0: 0}), (1, {1: 1})]
     assert places_of(parts, None, apart=True) is None
 
 
-def test_devices_that_nobody_knows_are_not_placed(two_gpus: Node) -> None:
+def test_devices_that_nobody_knows_are_not_placed(pair: Node) -> None:
     run = part()
     unknown = replace(run, operations=run.operations.with_columns(device=pl.lit(None, pl.Int32)))
-    assert places_of([(unknown, rank(0, None))], two_gpus, apart=True) == [(0, {})]
+    assert places_of([(unknown, rank(0, None))], pair, apart=True) == [(0, {})]

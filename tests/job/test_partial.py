@@ -27,9 +27,8 @@ def test_a_partial_agrees_with_the_report_of_its_trace(example: str) -> None:
     part, report = partial_of(recorded, EXAMPLES / example, advise=advised), as_json(summarise(recorded))
     assert part.sums["makespan_ns"] == pytest.approx(report["makespan_seconds"] * 1e9, abs=1)
     assert part.sums["transfers_bytes"] == report["transfers"]["bytes"]
-    assert part.sums["transfers_exposed_ns"] == pytest.approx(
-        report["transfers"]["exposed_seconds"] * 1e9, abs=1
-    )
+    exposed_ns = report["transfers"]["exposed_seconds"] * 1e9
+    assert part.sums["transfers_exposed_ns"] == pytest.approx(exposed_ns, abs=1)
     assert [f.id for f in part.findings] == [f["id"] for f in report["findings"]]
     assert [m.bytes for m in part.by_path] == [row["bytes"] for row in report["by_path"]]
     assert part.gpus == [H100]
@@ -95,10 +94,8 @@ def test_rates_are_the_best_of_large_pinned_copies() -> None:
 
 def test_gpus_are_distinguished_by_what_identifies_them() -> None:
     made = trace(copy(0, 1000, 64 * MIB), copy(2000, 3000, 64 * MIB, process=2))
-    made.devices = tables.conform(
-        pl.DataFrame({"device": [0, 0], "process": [1, 2], "name": ["a", "b"], "uuid": ["GPU-1", "GPU-2"]}),
-        tables.DEVICES,
-    )
+    gpus = {"device": [0, 0], "process": [1, 2], "name": ["a", "b"], "uuid": ["GPU-1", "GPU-2"]}
+    made.devices = tables.conform(pl.DataFrame(gpus), tables.DEVICES)
     assert [(rate.gpu, rate.identity) for rate in best_rates(made, None)] == [("a", "GPU-1"), ("b", "GPU-2")]
 
 

@@ -6,7 +6,6 @@ import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -82,9 +81,8 @@ def test_communication_of_ranks_is_apart_from_their_kernels() -> None:
 def test_bad_files_are_reported_and_skipped_and_hostile_names_do_no_harm(tmp_path: Path, jobs: int) -> None:
     write_job(tmp_path, 3)
     for name in (b"\x1b]0;owned\x07", b"<img src=x>", b"\xff\xfe", b"new\nline", b"--help"):
-        write_rank(tmp_path / "a", None, None).rename(
-            os.fsdecode(os.fsencode(tmp_path) + b"/" + name + b".json")
-        )
+        path = os.fsdecode(os.fsencode(tmp_path) + b"/" + name + b".json")
+        write_rank(tmp_path / "a", None, None).rename(path)
     (tmp_path / "\x1b[2J.json").write_text("{")
     (tmp_path / "torn.json.gz").write_bytes(b"\x1f\x8b\x08\0torn")
     (tmp_path / "torn.sqlite").write_bytes(b"SQLite format 3\0")
@@ -148,19 +146,6 @@ def test_a_closed_folder_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_a_worker_of_another_version_is_refused(made: object, version: str) -> None:
     with pytest.raises(InputError, match=f"a worker runs {version}"):
         decoded(msgspec.json.encode(made))
-
-
-@pytest.mark.parametrize(
-    ("how", "message"),
-    [
-        ({"jobs": 0}, "from 1 to"),
-        ({"jobs": 100_000}, "from 1 to"),
-        ({"scheduler": "tcp://x:1", "jobs": 2}, "leave out `jobs`"),
-    ],
-)
-def test_options_that_do_not_go_together_are_refused(how: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        Report.of(**how)
 
 
 @pytest.fixture

@@ -84,11 +84,11 @@ def place(request: pytest.FixtureRequest) -> Place:
     if request.param == "dask":
         place: Place = request.getfixturevalue("on_dask")
         return place
-    return Place(
-        Report(jobs=2),
-        lambda: [child.pid or 0 for child in multiprocessing.active_children()],
-        lambda: Processes(2),
-    )
+
+    def pids() -> list[int]:
+        return [child.pid or 0 for child in multiprocessing.active_children()]
+
+    return Place(Report(jobs=2), pids, lambda: Processes(2))
 
 
 def test_workers_give_the_same_as_this_process(tmp_path: Path, place: Place) -> None:

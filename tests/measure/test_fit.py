@@ -48,12 +48,8 @@ def test_there_are_no_more_pieces_than_allowed_and_none_with_a_negative_paramete
     random = np.random.default_rng(3)
     for most in (1, 2, 3, 3, 3):
         fitted = fit(SIZES, random.uniform(1e-6, 1e-3, len(SIZES)), most=most)
-        assert (
-            len(fitted.up_to_bytes) + 1
-            == len(fitted.gap_per_byte_s)
-            == len(fitted.latency_overhead_s)
-            <= most
-        )
+        pieces = len(fitted.up_to_bytes) + 1
+        assert pieces == len(fitted.gap_per_byte_s) == len(fitted.latency_overhead_s) <= most
         assert min(fitted.latency_overhead_s) >= 0 and min(fitted.gap_per_byte_s) > 0
         assert list(fitted.up_to_bytes) == sorted(set(fitted.up_to_bytes))
 

@@ -85,14 +85,11 @@ def test_a_node_that_is_played_comes_back(fast: bool, limit_s: float, tmp_path: 
     took = {structs.replace(row, seconds=1.0): row.seconds for row in kernels.gemm}
     assert took == {structs.replace(g, seconds=1.0): pytest.approx(g.seconds, rel=0.05) for g in TRUE.gemm}
     # The design allows 60 numbers a GPU, passes among them.
-    assert (
-        3 + sum(map(len, (kernels.memory_bytes_per_s, kernels.flops_per_s, kernels.gemm, kernels.passes)))
-        <= 60
-    )
+    several = (kernels.memory_bytes_per_s, kernels.flops_per_s, kernels.gemm, kernels.passes)
+    assert 3 + sum(map(len, several)) <= 60
     assert run.record.seconds < limit_s + 0.5
     assert not run.node.curves
     again = decode(encode(run.node), "probed.toml").probed_kernels()
-    assert again is not None
     assert again.flops_per_s == pytest.approx(kernels.flops_per_s, rel=1e-3)
     assert [(row.batch, row.m) for row in again.gemm] == [(row.batch, row.m) for row in kernels.gemm]
     assert [(p.kind, p.bytes) for p in again.passes] == [(p.kind, p.bytes) for p in kernels.passes]
@@ -121,10 +118,8 @@ def measurements(seconds: dict[str, tuple[int, int, float]]) -> dict[Case, Measu
 
 
 def test_a_batch_of_products_takes_what_a_product_of_a_train_takes() -> None:
-    by_case = measurements(
-        {"gemm-fp16-64x512x512x512": (0, 23, 23 * 40e-6), "gemm-tf32-8192x8192x8192": (0, 1, 2e-3)}
-    )
-    (kernels,) = kernels_of(by_case, {})
+    products = {"gemm-fp16-64x512x512x512": (0, 23, 23 * 40e-6), "gemm-tf32-8192x8192x8192": (0, 1, 2e-3)}
+    (kernels,) = kernels_of(measurements(products), {})
     (product,) = kernels.gemm  # those of types with one product are in the pipelines' rates
     assert (product.batch, product.m, product.seconds) == (64, 512, pytest.approx(40e-6))
     assert product.flops == 2 * 64 * 512**3
@@ -239,9 +234,8 @@ def test_what_is_outside_of_kernels_is_in_no_rate() -> None:
         for count in (16, 272):
             by_case |= measurements({mode: (0, count, 2e-6 + count * interval)})
     for bytes_ in (48 << 20, 768 << 20):
-        by_case |= measurements(
-            {"stream-copy": (bytes_, 1, 2e-6 + bytes_ / (1e12 if bytes_ < 1e8 else 2e12))}
-        )
+        rate = 1e12 if bytes_ < 1e8 else 2e12
+        by_case |= measurements({"stream-copy": (bytes_, 1, 2e-6 + bytes_ / rate)})
     (kernels,) = kernels_of(by_case, {})
     assert kernels.launch_s == pytest.approx(1e-6, rel=0.01)
     assert kernels.launch_interval_s == pytest.approx(3e-6, rel=0.01)

@@ -112,7 +112,6 @@ def test_a_refusal_of_nccl_is_reported(device: CudaDevice, nccl: ctypes.CDLL) ->
     nccl.fail(3)
     with pytest.raises(UnavailableError, match="ncclGroupStart failed: stood in the way"):
         device.run(Case("none", "device", "nccl-all_gather", 64), 1)
-    assert device._nccl is not None
     with pytest.raises(UnavailableError, match="ncclCommInitAll failed"):
         Communicators(device._nccl.boards)
 

@@ -129,9 +129,8 @@ def test_parameters_of_random_nodes_come_back_within_a_percent(first: int) -> No
         for true in device.node.curves:
             fitted_curve = fitted_curves[true.direction]
             for size in (1, 1 << 28):
-                assert float(fitted_curve.seconds(size)) == pytest.approx(
-                    float(true.seconds(size)), rel=0.01
-                ), seed
+                expected = pytest.approx(float(true.seconds(size)), rel=0.01)
+                assert float(fitted_curve.seconds(size)) == expected, seed
             interval = true.issue_interval_s[1] + 64 * true.gap_per_byte_s[0]
             assert fitted_curve.issue_interval_s[1] == pytest.approx(interval, rel=0.1), seed
 
@@ -158,9 +157,8 @@ def whole() -> probing.Probed:
 def test_a_whole_virtual_probe_predicts_what_it_did_not_fit(whole: probing.Probed) -> None:
     result = whole.result
     assert result.virtual
-    assert result.residuals.count == sum(
-        is_held_out(c) and c.memory == "pinned" for c in copies(0, [], False)
-    )
+    held_out = [c for c in copies(0, [], False) if is_held_out(c) and c.memory == "pinned"]
+    assert result.residuals.count == len(held_out)
     assert (result.residuals.median_percent or 0) < 0.5
     assert (result.residuals.max_percent or 0) < 3
     assert not result.disturbances
@@ -174,7 +172,6 @@ def test_what_frees_and_allocations_cost_comes_back(wait: float) -> None:
     device = VirtualDevice(dataclasses.replace(load_node("h100-probed"), costs=(cost,)), noise=0.001)
     node = probed_of(device, True, seed=4).node
     probed = node.call_cost("allocate-device")
-    assert probed is not None
     assert probed.seconds(1 << 29) == pytest.approx(cost.seconds(1 << 29), rel=0.02)
     assert probed.wait_per_byte_s == pytest.approx(wait, rel=0.03, abs=2e-14)
     assert decode(encode(node), "probed.toml").call_cost("allocate-device") is not None
@@ -233,9 +230,8 @@ def test_a_power_cap_that_costs_no_clock_disturbs_nothing(clock_hz: float | None
 
 @pytest.mark.parametrize("large_alone", [False, True])
 def test_what_cannot_be_had_is_left_out_with_the_reason(large_alone: bool) -> None:
-    device = Refusing(
-        load_node("h100-sxm"), (lambda case: case.total_bytes > 1 << 24) if large_alone else is_pinned
-    )
+    refused = (lambda case: case.total_bytes > 1 << 24) if large_alone else is_pinned
+    device = Refusing(load_node("h100-sxm"), refused)
     probed = probed_of(device, fast=True, seed=1, gpus=[0])
     assert all("refused" in row.why for row in probed.record.left_out)
     assert probed.record.left_out
@@ -307,16 +303,13 @@ def test_what_the_memory_carries_for_all_gpus_comes_back() -> None:
     device = VirtualDevice(dataclasses.replace(node, components=parts), seed=3)
     record = probing.measured(device, Probe(quick=True, only="copies"), seed=3)
     fitted_rates = probing.evaluated(record).node.at_once("memory0")
-    assert fitted_rates is not None
     assert msgspec.structs.astuple(fitted_rates) == pytest.approx(msgspec.structs.astuple(carried), rel=0.02)
 
 
 def test_gpus_of_several_memories_say_so() -> None:
     record = probing.measured(VirtualDevice(load_node("summit")), Probe(quick=True, only="copies"), seed=1)
-    assert (
-        "more than one memory"
-        in {row.case: row.why for row in record.left_out}["h2d pinned all-gpus 4×16777216 B"]
-    )
+    reasons = {row.case: row.why for row in record.left_out}
+    assert "more than one memory" in reasons["h2d pinned all-gpus 4×16777216 B"]
     assert all(getattr(part, "at_once", None) is None for part in probing.evaluated(record).node.components)
 
 

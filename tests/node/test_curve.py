@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from busfare.nodes import Curve, Together, catalogue_names, load_node
 
@@ -34,13 +35,11 @@ def test_without_an_interval_further_copies_start_anew() -> None:
 
 def test_detail_lies_on_the_line_between_the_streams_that_were_measured() -> None:
     detail = tuple(
-        Together(streams=n, latency_overhead_s=(n * 3e-6,), gap_per_byte_s=(n * 2e-11,)) for n in (2, 10)
+        Together(streams=n, latency_overhead_s=(n * 4e-6,), gap_per_byte_s=(n * 2e-11,)) for n in (2, 10)
     )
-    curve = Curve(
-        direction="h2d", memory="pinned", latency_overhead_s=(3e-6,), gap_per_byte_s=(2e-11,), detail=detail
-    )
+    curve = structs.replace(LINE, detail=detail)
     for copies in (1, 2, 6, 10, 50):
-        assert curve.together(copies, SIZES) == pytest.approx(copies * (3e-6 + 2e-11 * SIZES))
+        assert curve.together(copies, SIZES) == pytest.approx(copies * (4e-6 + 2e-11 * SIZES))
 
 
 def test_a_slower_link_has_longer_bytes_and_the_same_starts() -> None:
@@ -58,15 +57,12 @@ def test_every_node_keeps_a_share_of_h2d_and_of_d2h(name: str) -> None:
         assert 0 < shares.of("h2d") <= 1
         assert 0 < shares.of("d2h") <= 1
         if contention.rung == "typical":
-            assert shares.low is not None
-            assert shares.high is not None
             assert shares.low <= min(shares.h2d, shares.d2h)
             assert max(shares.h2d, shares.d2h) <= shares.high
 
 
 def test_what_a_probe_did_not_measure_across_streams_is_typical() -> None:
     typical = load_node("h100-sxm").contention().across_streams
-    assert typical is not None
     assert 0.9 < typical < 1
     assert load_node("h100-probed").contention().across_streams == typical
     assert load_node("gtx-680").contention().across_streams is None
@@ -84,14 +80,9 @@ def test_typical_contention_is_that_of_the_generation_and_the_link() -> None:
 def test_a_probed_gpu_is_at_most_sixty_numbers_without_its_detail(name: str) -> None:
     node = load_node(name)
     curves = [curve for curve in node.curves if curve.gpu in (None, 0) and curve.direction != "p2p"]
-    numbers = sum(
-        len(c.up_to_bytes) + len(c.latency_overhead_s) + len(c.gap_per_byte_s) + len(c.issue_interval_s)
-        for c in curves
-    )
+    of_curve = ("up_to_bytes", "latency_overhead_s", "gap_per_byte_s", "issue_interval_s")
+    numbers = sum(len(getattr(curve, key)) for curve in curves for key in of_curve)
     costs = [cost for cost in node.costs if cost.gpu in (None, 0)]
-    numbers += 8 + sum(
-        bool(n)
-        for cost in costs
-        for n in (cost.call_s, cost.call_per_byte_s, cost.device_s, cost.wait_per_byte_s)
-    )
+    of_cost = ("call_s", "call_per_byte_s", "device_s", "wait_per_byte_s")
+    numbers += 8 + sum(bool(getattr(cost, key)) for cost in costs for key in of_cost)
     assert numbers <= 60

@@ -88,7 +88,6 @@ def test_a_good_file_reads_and_ranges_expand() -> None:
     assert len(node.links) == 3
     memory = node.component("memory0")
     source = node.provenance(memory, "bandwidth_bytes_per_s")
-    assert source is not None
     assert source.kind == "data-sheet"
 
 
@@ -160,7 +159,6 @@ def test_a_mistake_is_named_with_its_line(good: str, bad: str, says: str) -> Non
 def test_what_kernels_reach_reads_and_is_written_again() -> None:
     node = decode(GOOD, "mine.toml")
     kernels = node.probed_kernels(1)
-    assert kernels is not None
     assert kernels.flops_per_s == {"fp32": 6e13, "fp16_tensor": 8e14}
     assert kernels.gemm[0].flops == 2 * 3 * 16 * 4096 * 8192
     assert kernels.passes == (Pass("norm", 524288, 2.5e-6),)

@@ -6,9 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from busfare.errors import InputError
-from busfare.nodes import Node, catalogue_names
+from busfare.nodes import Node
 from busfare.nodes.file import decode
-from busfare.nodes.gpus import catalogue_text
 
 
 def outcome(text: str) -> None:
@@ -40,9 +39,3 @@ def test_any_text(text: str) -> None:
 )
 def test_any_value_under_a_valid_key(value: object) -> None:
     outcome(f'name = "x"\ncomponent = {str(value).lower()}')
-
-
-def test_every_seed_is_good_before_it_is_mutated() -> None:
-    for name in catalogue_names():
-        outcome(catalogue_text(name))
-        assert decode(catalogue_text(name), name).name == name

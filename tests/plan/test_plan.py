@@ -88,9 +88,8 @@ def test_nothing_is_best_on_an_assumption(problem: Problem, name: str) -> None:
     answer = plan(replace(problem, assumed=ACCESSES), MACHINES[name])
     assert not answer.best.assumes
     assert break_even(complete) is None
-    assert {p.strategy: p.seconds for p in complete.ranking} == {
-        p.strategy: p.seconds for p in answer.ranking
-    }
+    ranked_seconds = [{p.strategy: p.seconds for p in whole.ranking} for whole in (complete, answer)]
+    assert ranked_seconds[0] == ranked_seconds[1]
     unsure = {p.strategy for p in answer.ranking if p.assumes}
     assert unsure <= {"mapped", "hybrid", "managed"}
     ahead = any(p.assumes and p.seconds < answer.best.seconds for p in answer.ranking)
@@ -102,7 +101,6 @@ def test_from_break_even_on_unmapped_strategies_are_faster() -> None:
     problem = Problem("x", 336e6, 336e6, 1e-3, levels=8, assumed=ACCESSES)
     answer = plan(problem, machine)
     accesses = break_even(answer)
-    assert accesses is not None
     for times, faster in ((0.98, True), (1.02, False)):
         counted = replace(problem, accesses_in=accesses * times, accesses_out=accesses * times, assumed=())
         assert (seconds(plan(counted, machine), "mapped") < answer.best.seconds) == faster
@@ -120,11 +118,9 @@ def faster_link(machine: Machine, factor: float) -> Machine:
         scaled = {name: getattr(curves, name).scaled(1 / factor) for name in ("copy", "mapped", "prefetched")}
         faulted = tuple(max(0.0, gap - now) + then for gap in curves.faulted.gap_per_byte_s)
         pageable = tuple(max(then, gap if gap > now else 0.0) for gap in curves.pageable.gap_per_byte_s)
-        return curves._replace(
-            **scaled,
-            faulted=structs.replace(curves.faulted, gap_per_byte_s=faulted),
-            pageable=structs.replace(curves.pageable, gap_per_byte_s=pageable),
-        )
+        scaled["faulted"] = structs.replace(curves.faulted, gap_per_byte_s=faulted)
+        scaled["pageable"] = structs.replace(curves.pageable, gap_per_byte_s=pageable)
+        return curves._replace(**scaled)
 
     return replace(machine, h2d=faster(machine.h2d), d2h=faster(machine.d2h))
 
@@ -147,10 +143,8 @@ def test_a_single_stream_is_explicit(problem: Problem, machine: Machine) -> None
 @settings(deadline=None, max_examples=20)
 @given(problems, machines)
 def test_the_useful_streams_are_those_of_brute_force(problem: Problem, machine: Machine) -> None:
-    tried = [
-        seconds(plan(replace(problem, streams=n), machine), "streams")
-        for n in range(1, problem.most_streams + 1)
-    ]
+    cuts = [replace(problem, streams=n) for n in range(1, problem.most_streams + 1)]
+    tried = [seconds(plan(cut, machine), "streams") for cut in cuts]
     useful = plan(problem, machine).streams
     assert tried[useful.largest_useful - 1] <= min(tried) * 1.02 + NANOSECONDS
     assert tried[useful.smallest_useful - 1] <= min(tried) * 1.03 + NANOSECONDS
@@ -159,13 +153,11 @@ def test_the_useful_streams_are_those_of_brute_force(problem: Problem, machine: 
 def test_streams_a_chunk_keep_less_of_a_duplex_link_than_streams_an_engine() -> None:
     machine = machine_of(load_node("h100-sxm"))
     kept = machine.contention.across_streams
-    assert kept is not None
     whole = msgspec.structs.replace(machine.contention, across_streams=1.0)
     for d2h, least, most in ((1e9, 1 + 0.8 * (1 / kept - 1), 1 / kept), (0.0, 1.0, 1.0)):
         problem = Problem("x", 1e9, d2h, 1e-6)
-        in_part, in_full = (
-            played(problem, m, "streams", 32) for m in (machine, replace(machine, contention=whole))
-        )
+        links = (machine, replace(machine, contention=whole))
+        in_part, in_full = (played(problem, link, "streams", 32) for link in links)
         assert least <= in_part / in_full <= most
         assert played(problem, machine, "three-streams", 32) <= in_part
 
@@ -206,9 +198,8 @@ def test_many_problems_at_once_are_answered_as_if_alone() -> None:
 
 def test_w14s_state_on_its_titan() -> None:
     elements = 1024 * 1024 * 42 * 8
-    answer = plan(
-        Problem("state", 2 * elements, 3 * elements, 0.03, streams=42, levels=42), MACHINES["gtx-titan"]
-    )
+    state = Problem("state", 2 * elements, 3 * elements, 0.03, streams=42, levels=42)
+    answer = plan(state, MACHINES["gtx-titan"])
     assert answer.best.strategy == "mapped"
     assert answer.best.seconds == pytest.approx(9.42e-6 + 9.023e-6 + 3 * elements * 7.924734e-11, rel=0.2)
     assert answer.parts.dominant == "d2h"
@@ -307,7 +298,6 @@ def test_numbers_of_a_type_go_by_the_rate_of_that_type(name: str, type_: str, sl
     )
     assert typed == pytest.approx(slower * single)
     assumed = machine.flops_basis(None)
-    assert assumed is not None
     assert (assumed.parameter, assumed.kind) == ("operations fp32", "assumed")
 
 

@@ -111,9 +111,8 @@ kernel_options = st.dictionaries(st.sampled_from(sorted(Kernel.names() - {"kerne
 @given(kernel_options, st.sampled_from(["h100-sxm", "gtx-titan", "pcie:3x1", "mi300a"]))
 def test_any_options_are_answered_or_refused_in_a_single_line(options: dict[str, str], node: str) -> None:
     try:
-        answer = plan(
-            problem_of(Kernel.of(**{"h2d": "1MB", "kernel": "1ms"} | options)), machine_of(load_node(node))
-        )
+        problem = problem_of(Kernel.of(**{"h2d": "1MB", "kernel": "1ms"} | options))
+        answer = plan(problem, machine_of(load_node(node)))
     except InputError as error:
         assert "\n" not in str(error) or any("\n" in value for value in options.values())
     else:

@@ -34,9 +34,8 @@ def test_graphs_recorded_as_a_whole_keep_their_time_and_say_it(graph_us: float, 
     h100, h200 = load_node("h100-sxm"), load_node("h200-sxm")
     result = project(recorded, h100, h200, "calibrated")
     share = graph_us / (graph_us + 1_100)
-    assert f"CUDA graphs recorded as a whole keep their recorded time, {percent(share)} of GPU time" in text(
-        result.makespan.method
-    )
+    kept = f"CUDA graphs recorded as a whole keep their recorded time, {percent(share)} of GPU time"
+    assert kept in text(result.makespan.method)
     assert (result.makespan.predicted_seconds is None) is hidden
     assert (result.makespan.low_seconds is None) is hidden
     changes = changes_of(WhatIf(node="h200-sxm"), h100)
@@ -53,20 +52,12 @@ def test_graphs_recorded_as_a_whole_keep_their_time_and_say_it(graph_us: float, 
     assert ruled.makespan.predicted_seconds is not None
 
 
-def test_the_same_node_changes_nothing() -> None:
-    recorded = trace(copy(0, 5500, 64 * MIB), kernel(5500, 6000), copy(6000, 6010, 64, "d2h"))
-    result = project(recorded, PCIE3, PCIE3, "calibrated")
-    assert result.transfers.predicted_seconds == pytest.approx(result.transfers.recorded_seconds)
-    assert result.makespan.predicted_seconds == pytest.approx(6010e-6)
-
-
 def test_twice_the_link_halves_an_exposed_copy_and_shortens_the_run_by_as_much() -> None:
     recorded = trace(copy(0, 5500, 64 * MIB), kernel(5500, 6000))
     result = project(recorded, PCIE3, PCIE4, "calibrated")
-    assert result.transfers.recorded_seconds / result.transfers.predicted_seconds == pytest.approx(
-        2.0, rel=0.1
-    )
-    saved = result.transfers.recorded_seconds - result.transfers.predicted_seconds
+    before, after = result.transfers.recorded_seconds, result.transfers.predicted_seconds
+    assert before / after == pytest.approx(2.0, rel=0.1)
+    saved = before - after
     assert result.makespan.predicted_seconds == pytest.approx(6000e-6 - saved)
 
 
@@ -108,7 +99,6 @@ def test_between_makers_kernels_and_the_run_have_a_range_and_no_time() -> None:
     result = project(run, load_node("h100-sxm"), load_node("mi300x"), "calibrated")
     for row in (result.makespan, *result.kernels.by_class):
         assert row.predicted_seconds is None and row.rung == "not validated"
-        assert row.low_seconds is not None and row.high_seconds is not None
         assert 0 < row.low_seconds < row.high_seconds
     assert result.transfers.predicted_seconds > 0
     assert "not validated" in text(result.makespan.method)
@@ -131,7 +121,6 @@ def test_kernels_that_nothing_tells_of_say_what_would_and_then_go_by_what_is_all
         recorded = read(made.write(tmp_path / f"{name}.sqlite"), launches=True)
         result = project(recorded, load_node("h100-sxm"), load_node("h200-sxm"), "calibrated")
         (row,) = result.kernels.by_class
-        assert row.low_seconds is not None and row.high_seconds is not None
         rows.append((row.bound, "--cuda-memory-usage" in text(row.why), row.high_seconds / row.low_seconds))
     assert [row[:2] for row in rows] == [("between", True), ("allocated", False)]
     assert rows[1][2] < rows[0][2]
@@ -157,11 +146,6 @@ def test_kernels_without_copies_are_projected_and_those_on_unknown_gpus_say_that
     assert kept.makespan.predicted_seconds == pytest.approx(kept.makespan.recorded_seconds)
 
 
-def test_an_unknown_model_is_refused_with_the_list_of_models() -> None:
-    with pytest.raises(InputError, match="calibrated"):
-        project(trace(copy(0, 1, 1)), PCIE3, PCIE4, "no-such-model")
-
-
 def test_what_has_no_price_keeps_its_recorded_time() -> None:
     result = project(trace(copy(0, 10, None), copy(20, 30, 4096)), PCIE3, PCIE4, "envelope")
     assert result.transfers.unpriced == 1
@@ -172,11 +156,9 @@ def test_a_projection_says_by_what_pageable_copies_change() -> None:
     recorded, h100, p100 = read(EXAMPLES / "smooth-out-of-core-h100.json.gz"), "h100-sxm", "dgx-1-p100"
     here, there = load_node(h100), load_node(p100)
     result = project(recorded, here, there, "calibrated")
-    assert (
-        result.pageable_copies
-        and text(result.pageable_copies)
-        == f"the recorded speed, because staging was never measured on {h100}"
-    )
+    assert result.pageable_copies
+    kept = f"the recorded speed, because staging was never measured on {h100}"
+    assert text(result.pageable_copies) == kept
     # Its link is slower, and nobody knows its processor to be quicker.
     assert result.transfers.predicted_seconds > result.transfers.recorded_seconds
     assert project(recorded, here, there, "datasheet").pageable_copies is None
@@ -228,12 +210,15 @@ def test_an_h200s_copies_are_predicted_from_an_h100s_trace(program: str) -> None
 
 
 def test_on_the_node_of_the_recording_nothing_is_predicted_and_no_range_is_shown() -> None:
-    recorded = trace(copy(0, 5500, 64 * MIB, memory="pageable"), kernel(5500, 6000))
+    recorded = trace(
+        copy(0, 5500, 64 * MIB, memory="pageable"), kernel(5500, 6000), copy(6000, 6010, 64, "d2h")
+    )
     node = load_node("h100-sxm")
-    result = project(recorded, node, node, "calibrated")
-    for row in (result.transfers, result.makespan, *result.by_path, *result.kernels.by_class):
-        assert row.low_seconds == row.predicted_seconds == row.high_seconds
-        assert row.predicted_seconds == pytest.approx(row.recorded_seconds)
+    for recorded_on in (PCIE3, node):
+        result = project(recorded, recorded_on, recorded_on, "calibrated")
+        for row in (result.transfers, result.makespan, *result.by_path, *result.kernels.by_class):
+            assert row.low_seconds == row.predicted_seconds == row.high_seconds
+            assert row.predicted_seconds == pytest.approx(row.recorded_seconds)
     elsewhere = project(recorded, node, load_node("h200-sxm"), "calibrated").makespan
     assert elsewhere.low_seconds is not None and elsewhere.low_seconds < elsewhere.predicted_seconds
 
@@ -244,6 +229,5 @@ def test_between_makers_copies_that_keep_their_recorded_times_have_no_time() -> 
     result = project(run, h100, mi300x, "calibrated")
     for row in (result.transfers, *result.by_path):
         assert row.predicted_seconds is None
-        assert row.low_seconds is not None and row.high_seconds is not None
         assert row.low_seconds < row.recorded_seconds < row.high_seconds
     assert project(run, h100, load_node("h200-sxm"), "calibrated").transfers.predicted_seconds

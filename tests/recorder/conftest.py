@@ -91,11 +91,8 @@ def _build(folder: Path) -> None:
 @pytest.fixture
 def variables(built: Built) -> dict[str, str]:
     """The environment of a machine with the stand-ins, for programs and for `busfare.measure.record`."""
-    kept = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("BUSFARE_", "OMPI_", "SLURM_", "PMI"))
-    }
+    left_out = ("BUSFARE_", "OMPI_", "SLURM_", "PMI")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(left_out)}
     source = str(Path(__file__).parents[2] / "src")
     return kept | {
         "LD_LIBRARY_PATH": built.search_path(),

@@ -80,9 +80,8 @@ def test_a_program_that_never_ends_is_recorded_until_somebody_ends_it(
     built: Built, variables: dict[str, str], tmp_path: Path
 ) -> None:
     settings = environment(f"{tmp_path}/run/", Record(flush_every=0.1), library=built.library)
-    process = subprocess.Popen(
-        [built.program, "hang", "50"], env=variables | settings, stdout=subprocess.PIPE
-    )
+    command = [built.program, "hang", "50"]
+    process = subprocess.Popen(command, env=variables | settings, stdout=subprocess.PIPE)
     assert process.stdout is not None
     assert process.stdout.readline() == b"recorded\n"
     process.terminate()
@@ -150,10 +149,8 @@ def test_exec_starts_a_second_file(recorded: Recorded) -> None:
 
 def test_a_driver_of_cuda_12_gets_the_cupti_of_cuda_12(built: Built, recorded: Recorded) -> None:
     search_path = f"{built.search_path()}:{built.folder / 'testing' / 'cupti12'}"
-    run = recorded(
-        "rounds",
-        extra={"FAKE_DRIVER_VERSION": "12040", "FAKE_CUPTI_VERSION": "22", "LD_LIBRARY_PATH": search_path},
-    )
+    versions = {"FAKE_DRIVER_VERSION": "12040", "FAKE_CUPTI_VERSION": "22"}
+    run = recorded("rounds", extra=versions | {"LD_LIBRARY_PATH": search_path})
     assert run.only.facts["cuda"] == "12.4" and run.only.facts["cupti"] == "22"
     assert tallies(run.only) == times(10)
 
@@ -175,20 +172,14 @@ def test_what_cupti_drops_is_counted(recorded: Recorded) -> None:
     assert losses["loss"].tolist() == [1] and losses["count"].tolist() == [17]
 
 
-@pytest.mark.parametrize(("dropped", "expected"), [("0", [1 << 20]), ("17", [None])])
-def test_where_records_were_dropped_nothing_tells_all_allocations(
-    recorded: Recorded, dropped: str, expected: list[int | None]
+def test_a_torn_recording_or_dropped_records_do_not_tell_all_allocations(
+    recorded: Recorded, tmp_path: Path
 ) -> None:
-    run = recorded("everything", extra={"FAKE_CUPTI_DROPS": dropped})
-    assert read(run.files[0], launches=True).launches["allocated_bytes"].to_list() == expected
-
-
-def test_a_torn_recording_does_not_tell_all_allocations(recorded: Recorded, tmp_path: Path) -> None:
-    whole = recorded("everything").files[0]
+    whole, dropped = (recorded("everything", extra={"FAKE_CUPTI_DROPS": n}).files[0] for n in ("0", "17"))
     torn = tmp_path / "torn.bf"
     torn.write_bytes(whole.read_bytes()[:-5])
-    assert read(whole, launches=True).launches["allocated_bytes"].to_list() == [1 << 20]
-    assert read(torn, launches=True).launches["allocated_bytes"].to_list() == [None]
+    for file, expected in ((whole, 1 << 20), (dropped, None), (torn, None)):
+        assert read(file, launches=True).launches["allocated_bytes"].to_list() == [expected]
 
 
 def peak_resident_bytes(process: int) -> int:

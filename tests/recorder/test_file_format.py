@@ -18,15 +18,9 @@ from hypothesis import strategies as st
 from busfare.errors import InputError
 from busfare.show.words import text
 from busfare.trace import read
+from busfare.trace.readers.recorded import file as layout
 from busfare.trace.readers.recorded import is_recording
-from busfare.trace.readers.recorded.file import (
-    CHUNK,
-    HEADER_BYTES,
-    RETIRED,
-    TABLES,
-    Recording,
-    read_recording,
-)
+from busfare.trace.readers.recorded.file import HEADER_BYTES, RETIRED, TABLES, Recording, read_recording
 
 from .conftest import Built, Recorded
 
@@ -41,9 +35,8 @@ def chunk(table: int, columns: list[tuple[int, int, int, bytes]], rows: int, seq
         directory += struct.pack("<HBBIQ", number, width, 0, 16 * len(columns) + len(body), base)
         body += data + bytes(-len(data) % 8)
     payload = directory + body
-    head = struct.pack(
-        "<4sHHIIQI", b"BFCK", table, len(columns), rows, sequence, len(payload), zlib.crc32(payload)
-    )
+    numbers = (table, len(columns), rows, sequence, len(payload), zlib.crc32(payload))
+    head = struct.pack("<4sHHIIQI", b"BFCK", *numbers)
     return head + struct.pack("<I", zlib.crc32(head)) + payload
 
 
@@ -51,7 +44,7 @@ def chunk_ends(data: bytes) -> list[int]:
     """Where each chunk ends, by the lengths in their headers."""
     ends, at = [], HEADER_BYTES
     while at < len(data):
-        at += CHUNK.size + struct.unpack_from("<Q", data, at + 16)[0]
+        at += layout.CHUNK.size + struct.unpack_from("<Q", data, at + 16)[0]
         ends.append(at)
     return ends
 
@@ -89,9 +82,8 @@ def test_values_wrap_around_so_that_negative_ones_keep_narrow_columns(tmp_path: 
 
 def test_an_unknown_table_and_an_unknown_column_are_passed_over(tmp_path: Path) -> None:
     path = tmp_path / "x"
-    path.write_bytes(
-        HEADER + chunk(999, [(0, 0, 1, b"")], 5) + chunk(21, [(0, 0, 1, b""), (77, 0, 3, b"")], 4, 1)
-    )
+    column = [(0, 0, 1, b"")]
+    path.write_bytes(HEADER + chunk(999, column, 5) + chunk(21, [*column, (77, 0, 3, b"")], 4, 1))
     recording = read_recording(path)
     assert recording.unknown_chunks == 1
     assert rows(recording) == {"losses": 4}
@@ -100,11 +92,8 @@ def test_an_unknown_table_and_an_unknown_column_are_passed_over(tmp_path: Path) 
 def test_tables_of_earlier_versions_are_passed_over_and_counted(everything: bytes, tmp_path: Path) -> None:
     path = tmp_path / "x.bf"
     retired = [chunk(number, [(0, 0, 1, b"")], 5, 1) for number in RETIRED]
-    names = [
-        (0, 8, 0, struct.pack("<2Q", 901, 902)),
-        (1, 8, 0, struct.pack("<2Q", 5, 8)),
-        (2, 255, 13, b"futexMPI_Send"),
-    ]
+    numbers = (0, 8, 0, struct.pack("<2Q", 901, 902)), (1, 8, 0, struct.pack("<2Q", 5, 8))
+    names = [*numbers, (2, 255, 13, b"futexMPI_Send")]
     waits = chunk(26, [(3, 8, 0, struct.pack("<3Q", 901, 902, 901))], 3, 1)
     path.write_bytes(everything + b"".join(retired) + chunk(1, names, 2, 1) + waits)
     assert not {*RETIRED} & {*TABLES}
@@ -218,7 +207,7 @@ def test_foreign_files_are_refused_in_a_single_line(tmp_path: Path) -> None:
         read_recording(tmp_path / "nothing")
 
 
-@pytest.mark.parametrize("name", ["chunk_test", "buffer_pool_test"])
+@pytest.mark.parametrize("name", ["chunk_test", "buffer_pool_test", "note_test"])
 def test_in_c(built: Built, name: str) -> None:
     done = subprocess.run([built.folder / "testing" / name], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -234,9 +223,8 @@ def test_the_documentation_names_every_table_and_column() -> None:
         named = re.findall(r"\w+", re.sub(r"\([^)]*\)", "", columns[0]))
         documented[int(number)] = (name.strip("`"), tuple(named))
     assert documented == TABLES
-    assert dict(re.findall(r"(\d+) `(\w+)`", text.partition("## Retired tables")[2])) == {
-        str(n): RETIRED[n] for n in RETIRED
-    }
+    retired = re.findall(r"(\d+) `(\w+)`", text.partition("## Retired tables")[2])
+    assert {int(number): name for number, name in retired} == {**RETIRED}
     assert not RETIRED.keys() & TABLES.keys()
 
 

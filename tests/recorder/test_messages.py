@@ -67,9 +67,8 @@ def launched(mpi: tuple[str, str], recorded_ranks: Ranks, tmp_path: Path) -> Ran
     """Runs a scenario of mpi_ranks.c on so many ranks."""
 
     def launch(scenario: str, ranks: int, *options: str, status: int = 0, module: bool = False) -> Path:
-        program = compiled(
-            mpi[0], "mpi_ranks.c", tmp_path / "ranks", *(("-shared", "-fPIC") if module else ())
-        )
+        options_of_module = ("-shared", "-fPIC") if module else ()
+        program = compiled(mpi[0], "mpi_ranks.c", tmp_path / "ranks", *options_of_module)
         call = f"ctypes.CDLL({str(program)!r}).main(2, (ctypes.c_char_p * 3)(b'', b'{scenario}'))"
         run = [sys.executable, "-c", f"import ctypes; {call}"]
         command = run if module else [str(program), scenario]
@@ -132,9 +131,8 @@ def test_messages_belong_to_their_requests(launched: Ranks, module: bool) -> Non
     assert not left_out(result)
     for rank, trace in enumerate(traces(folder)):
         for kind in ("send", "receive"):
-            rows = trace.collectives.filter((pl.col("collective_kind") == kind) & ~pl.col("ended")).sort(
-                "tag", "sequence"
-            )
+            of_kind = (pl.col("collective_kind") == kind) & ~pl.col("ended")
+            rows = trace.collectives.filter(of_kind).sort("tag", "sequence")
             assert rows["bytes"].to_list() == [10, 20, 20, 20, 30, 40]
             assert rows["tag"].to_list() == [1, 3, 3, 3, 4, 5]
             assert rows["peer"].unique().to_list() == [1 - rank]
@@ -187,9 +185,8 @@ def test_a_killed_rank_leaves_what_it_did(launched: Ranks) -> None:
 
 def test_kernels_of_nccl_have_what_calls_say(built: Built, variables: dict[str, str], tmp_path: Path) -> None:
     """By a stand-in for NCCL that launches as NCCL documents."""
-    compiled(
-        "cc", "fake_nccl.c", tmp_path / "libnccl.so.2", "-shared", "-fPIC", "-w", "-Wl,-soname,libnccl.so.2"
-    )
+    shared = ("-shared", "-fPIC", "-w", "-Wl,-soname,libnccl.so.2")
+    compiled("cc", "fake_nccl.c", tmp_path / "libnccl.so.2", *shared)
     linked = (str(tmp_path / "libnccl.so.2"), f"-Wl,-rpath,{tmp_path}")
     program = compiled("cc", "nccl_rank.c", tmp_path / "rank", *linked)
     folder = tmp_path / "run.bf"
@@ -214,10 +211,8 @@ def test_kernels_of_nccl_have_what_calls_say(built: Built, variables: dict[str, 
             ("broadcast", 7, None, 2),
             ("reduce_scatter", 256, None, 2),
         ]
-    members = [
-        trace.collectives.with_columns(rank=pl.lit(rank), clock=pl.lit(rank))
-        for rank, trace in enumerate(ranks)
-    ]
+    numbered = ((pl.lit(rank), trace.collectives) for rank, trace in enumerate(ranks))
+    members = [collectives.with_columns(rank=rank, clock=rank) for rank, collectives in numbered]
     joint = match(pl.concat(members).select(list(MEMBERS)))
     assert joint["joint"].null_count() == 0 and joint["joint"].n_unique() == 11
     assert joint["communicator"].n_unique() == 2

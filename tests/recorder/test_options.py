@@ -211,10 +211,6 @@ def test_an_earlier_recording_is_not_written_over(launch: Launch, tmp_path: Path
     assert launch("-o", "file").returncode == InputError.exit_status
 
 
-def test_the_environment_alone_suffices(recorded: Recorded) -> None:
-    assert kernels(recorded("rounds", kinds=["kernels", "copies"])) == 10
-
-
 def test_a_missing_library_is_reported(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="missing"):
         environment("x", library=tmp_path / "nothing.so")

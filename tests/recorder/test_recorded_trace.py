@@ -136,8 +136,7 @@ def test_two_files_of_the_same_process_number_are_two_processes(recorded: Record
     run = recorded("exec", "5", flush_every=0.05)
     again = run.files[0].parent / "copy.bf"
     shutil.copy(next(file for file in run.files if "-2" in file.name), again)
-    trace = reader.read(run.files[0].parent)
-    assert trace.operations["process"].n_unique() >= 2
+    assert reader.read(run.files[0].parent).operations["process"].n_unique() >= 2
 
 
 def test_what_is_wrong_with_a_recording_reaches_the_user(recorded: Recorded, tmp_path: Path) -> None:
@@ -168,23 +167,15 @@ def table_of(rows: list[tuple[int, int, int, int]]) -> Table:
     return table
 
 
+CALLED = ("start", "correlation", "thread")
+HASHED = ("correlation", "fingerprint_start", "fingerprint_duration")
+
+
 def test_what_fingerprints_took_is_the_recorders_time_not_the_programs() -> None:
     tables = {
-        "calls": (
-            ("start", "correlation", "thread"),
-            [(1000, 1, 5), (9000, 4, 6), (5000, 3, 5), (3000, 2, 5)],
-        ),
-        "copy_addresses": (
-            ("correlation", "fingerprint_start", "fingerprint_duration"),
-            [
-                (2, 2100, 800),  # before its call
-                (2, 0, 0),
-                (2, 3500, 70),  # after it: before the next one
-                (3, 6000, 99),  # the thread calls no more
-                (77, 10, 5),  # a call that is not here
-            ],
-        ),
+        "calls": (CALLED, [(1000, 1, 5), (9000, 4, 6), (5000, 3, 5), (3000, 2, 5)]),
+        # Before its call; none; after it, before the next one; where the thread calls no more; of a call that is not here.
+        "copy_addresses": (HASHED, [(2, 2100, 800), (2, 0, 0), (2, 3500, 70), (3, 6000, 99), (77, 10, 5)]),
     }
     made = {name: np.array(rows, [(column, np.uint64) for column in c]) for name, (c, rows) in tables.items()}
-    recording = cast(Recording, SimpleNamespace(table=made.__getitem__))
-    assert held_up(recording).tolist() == [0, 0, 70, 800]
+    assert held_up(cast(Recording, SimpleNamespace(table=made.__getitem__))).tolist() == [0, 0, 70, 800]

@@ -68,7 +68,5 @@ def test_threads_have_separate_stacks(recorded: Recorded) -> None:
     calls, stacks = recording.table("call_stacks"), recording.table("stacks")
     assert len(calls) == 8 * 300 * 2
     # Eight threads that do the same from the same places.
-    assert (
-        set(calls["stack"].tolist()) == set(stacks["stack"].tolist())
-        and len(set(stacks["stack"].tolist())) < 30
-    )
+    assert {*calls["stack"].tolist()} == {*stacks["stack"].tolist()}
+    assert len({*stacks["stack"].tolist()}) < 30

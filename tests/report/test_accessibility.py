@@ -46,14 +46,8 @@ def job(folder: Path) -> Document:
 @pytest.mark.parametrize("flags", [(), ("--force-dark-mode",)], ids=["light", "dark"])
 def test_axe_finds_nothing_serious(flags: tuple[str, ...], tmp_path: Path) -> None:
     axe = resources.files("axe_playwright_python").joinpath("axe.min.js").read_text(encoding="utf-8")
-    documents = [
-        reported(read(EXAMPLES / "smooth-out-of-core-h100.json.gz")),
-        changed(tmp_path),
-        on_another_node(tmp_path),
-        planned(tmp_path),
-        probe(tmp_path),
-        job(tmp_path),
-    ]
+    documents = [make(tmp_path) for make in (changed, on_another_node, planned, probe, job)]
+    documents.append(reported(read(EXAMPLES / "smooth-out-of-core-h100.json.gz")))
     # In one page, for a browser is slow to start; a figure is named once in each.
     blocks = [block for document in documents for block in document.blocks]
     dark, problems = answered(

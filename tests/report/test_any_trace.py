@@ -153,9 +153,8 @@ def test_an_answer_to_what_if_comes_out_of_anything(
         return
     plain = as_json(result)
     assert plain["predicted_seconds"] is None or plain["predicted_seconds"] >= 0
-    assert plain["baseline"]["replayed_seconds"] == pytest.approx(
-        plain["baseline"]["recorded_seconds"], rel=0.01
-    )
+    baseline = plain["baseline"]
+    assert baseline["replayed_seconds"] == pytest.approx(baseline["recorded_seconds"], rel=0.01)
     assert len(plain["changes"]) == 11
     after = predicted_trace(changed)
     drawn = time_line(recorded, timeline(recorded, home), predicted=(after, changed))

@@ -75,10 +75,8 @@ def test_a_guessed_node_is_marked_as_a_guess() -> None:
 def test_gains_say_which_figures_they_rest_on() -> None:
     """A real recording. Bounds that nothing replayed are the data sheet's, whatever was measured."""
     recorded = read(EXAMPLES / "train-images-h100.json.gz")
-    for node, basis in (
-        ("h100-probed", "measurements on h100-probed"),
-        ("h100-sxm", "the data sheet of h100-sxm"),
-    ):
+    measured, published = "measurements on h100-probed", "the data sheet of h100-sxm"
+    for node, basis in (("h100-probed", measured), ("h100-sxm", published)):
         document = reported(recorded, load_node(node))
         text = " ".join(lines(document))
         assert f"(predicted gains, based on {basis}; likely: 80 % prediction interval)" in text
@@ -94,9 +92,8 @@ def test_gains_are_of_the_run_without_its_recorder() -> None:
     folder = unpacked("pairs/h100")
     recorded, node = read(folder / "matched_filter-before.bf"), probed_node("h100-eighth-run1")
     times = json.loads((folder / "times.json").read_text(encoding="utf-8"))
-    medians = {
-        name: row["median_seconds"] for name, row in times["programs"]["matched_filter"]["variants"].items()
-    }
+    variants = times["programs"]["matched_filter"]["variants"]
+    medians = {name: row["median_seconds"] for name, row in variants.items()}
     unrecorded = medians["before"]
     assert medians["pin"] < medians["batch"] < unrecorded
     corrected, plain = summarise(recorded, node, unrecorded), summarise(recorded, node)

@@ -142,21 +142,11 @@ def test_a_step_of_the_critical_path_says_what_its_time_is() -> None:
 def test_host_time_is_named_by_the_innermost_range_around_it() -> None:
     recorded = run(call(0, 10, "cudaSetDevice"), made(kernel(905, 950, "gemm"), 900, 904))
     thread = recorded.calls.row(0, named=True)
-    spans = [
-        (5_000, 899_000, "load"),
-        (20_000, 890_000, "decode"),
-        (0, 960_000, "ProfilerStep#3"),
-        (10_000, 30_000, "open"),
-    ]
-    rows = [
-        {
-            "start_ns": start, "end_ns": end, "process": thread["process"], "thread": thread["thread"],
-            "name": name,
-        }
-        for start, end, name in spans
-    ]  # fmt: skip
-    markers = conform(pl.DataFrame(rows), tables.MARKERS)
-    recorded = replace(recorded, markers=markers)
+    spans = [(5_000, 899_000, "load"), (20_000, 890_000, "decode")]
+    spans += [(0, 960_000, "ProfilerStep#3"), (10_000, 30_000, "open")]
+    frame = pl.DataFrame(spans, schema=["start_ns", "end_ns", "name"], orient="row")
+    frame = frame.with_columns(process=thread["process"], thread=thread["thread"])
+    recorded = replace(recorded, markers=conform(frame, tables.MARKERS))
     assert path_steps(recorded)[1][0] == "CPU time in the range decode"
     ranges = next(row for row in drawn_of(recorded).rows if row.label == "ranges")
     assert ranges.items["name"].cast(pl.String).to_list() == [name for _, _, name in spans]
@@ -235,22 +225,14 @@ def test_large_runs_keep_long_operations_and_merge_short_neighbours(monkeypatch:
 
 def test_a_page_of_a_million_operations_is_no_larger_than_400_kb() -> None:
     chance = np.random.default_rng(1)
-    lengths, gaps = (
-        chance.lognormal(9, 1.5, 1_000_000).astype(np.int64) + 1,
-        chance.integers(1, 5_000, 1_000_000),
-    )
-    starts = np.cumsum(lengths + gaps) - lengths
-    kinds = [KINDS.index(name) for name in ("kernels", "h2d", "d2h", "memory sets")]
-    frame = pl.DataFrame(
-        {"start_ns": starts, "end_ns": starts + lengths, "kind": chance.choice(kinds, 1_000_000)}
-    )
-    frame = frame.with_columns(
-        name=pl.format("kernel{}", pl.Series(chance.integers(0, 300, 1_000_000))).cast(pl.Categorical)
-    )
-    rows = [
-        packing.Row(str(kind), "work", packing.items_of(frame.filter(pl.col("kind") == kind)))
-        for kind in kinds
-    ]
+    count, kinds = 1_000_000, [KINDS.index(name) for name in ("kernels", "h2d", "d2h", "memory sets")]
+    lengths = chance.lognormal(9, 1.5, count).astype(np.int64) + 1
+    starts = np.cumsum(lengths + chance.integers(1, 5_000, count)) - lengths
+    columns = {"start_ns": starts, "end_ns": starts + lengths, "kind": chance.choice(kinds, count)}
+    names = pl.format("kernel{}", pl.Series(chance.integers(0, 300, count))).cast(pl.Categorical)
+    frame = pl.DataFrame(columns).with_columns(name=names)
+    of_kinds = [packing.items_of(frame.filter(pl.col("kind") == kind)) for kind in kinds]
+    rows = [packing.Row(str(kind), "work", items) for kind, items in zip(kinds, of_kinds, strict=True)]
     assert len(page(Document("large", "large", blocks=[Figure("timeline", TimeLine(rows))]))) < 400_000
 
 

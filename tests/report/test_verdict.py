@@ -31,11 +31,8 @@ def with_spans(recorded: Trace, *spans: tuple[float, float, str, str]) -> Trace:
         "kind", "name", start_ns=pl.col("start") * 1000, end_ns=pl.col("end") * 1000, process=1, thread=1
     )
     is_range = pl.col("kind") == "range"
-    return replace(
-        recorded,
-        markers=conform(frame.filter(is_range), MARKERS),
-        activity=conform(frame.filter(~is_range), ACTIVITY),
-    )
+    markers, activity = frame.filter(is_range), frame.filter(~is_range)
+    return replace(recorded, markers=conform(markers, MARKERS), activity=conform(activity, ACTIVITY))
 
 
 #: Two kernels with 800 µs of CPU time between their launches; after them the host waits.
@@ -47,11 +44,9 @@ HOST_BOUND = (
 
 
 def test_cpu_time_belongs_to_the_range_around_it() -> None:
-    report, sentences = verdict(
-        with_spans(run(*HOST_BOUND), (6, 790, "range", "tokenize"), (10, 20, "operator", "aten::to"))
-    )
-    largest = report.critical_path[0] if report.critical_path else None
-    assert largest is not None and largest.owner is not None
+    spans = (6, 790, "range", "tokenize"), (10, 20, "operator", "aten::to")
+    report, sentences = verdict(with_spans(run(*HOST_BOUND), *spans))
+    largest = report.critical_path[0]
     expected = ("CPU time between API calls", "range", "tokenize")
     assert (largest.part, largest.owner.kind, largest.owner.name) == expected
     assert "The largest single item is CPU time in the range `tokenize`" in sentences
@@ -89,14 +84,12 @@ def test_the_next_owner_may_be_of_the_same_part() -> None:
         made(kernel(925, 930), 912, 915),
     )
     _, sentences = verdict(run(*rows, call(9, 812, "cudaDeviceSynchronize", "device")))
-    assert (
-        "is the kernel `a`: 500 µs (54 % of the run). The next is the kernel `b`: 300 µs (32 %)." in sentences
-    )
+    expected = "is the kernel `a`: 500 µs (54 % of the run). The next is the kernel `b`: 300 µs (32 %)."
+    assert expected in sentences
     spans = (5, 505, "function", "parse"), (505, 805, "function", "sort"), (0, 900, "function", "main")
     _, sentences = verdict(with_spans(run(*HOST_BOUND), *spans))
-    assert (
-        "CPU time in `parse`: 500 µs" in sentences and "The next is CPU time in `sort`: 295 µs" in sentences
-    )
+    assert "CPU time in `parse`: 500 µs" in sentences
+    assert "The next is CPU time in `sort`: 295 µs" in sentences
 
 
 def test_a_gpu_bound_run_names_its_kernel_and_counts_its_transfers() -> None:

@@ -19,7 +19,7 @@ from busfare.timeline import Timeline, critical_path_shares, play, timeline
 from busfare.timeline.changes import Setting, changes_of
 from busfare.trace import Trace, read
 from tests.published import published
-from tests.traces import EXAMPLES, call, copy, kernel, trace
+from tests.traces import EXAMPLES, call, copy, kernel, made, run, trace
 
 CHANGES = {
     "pin": WhatIf(pin=""),
@@ -126,14 +126,10 @@ def test_any_two_changes_play_on_any_run(recorded: Trace, pairs: list[tuple[str,
 
 
 def test_missing_sizes_stay_missing_when_copies_are_packed() -> None:
-    operations = [
-        copy(10.0 * n, 10.0 * n + 3, None if n == 4 else 512, correlation=n, context=1) for n in range(5)
-    ]
-    operations += [kernel(60, 80, correlation=5, context=1)]
-    calls = [call(10.0 * n, 10.0 * n + 2, "cudaMemcpyAsync", correlation=n) for n in range(6)]
-    packed = changes_of(WhatIf(batch_below=64 << 10), HERE)[0].apply(
-        timeline(trace(*operations, calls=calls)), Setting(HERE)
-    )
+    copies = [copy(10.0 * n, 10.0 * n + 3, None if n == 4 else 512, context=1) for n in range(5)]
+    sent = [made(row, 10.0 * n, 10.0 * n + 2, "cudaMemcpyAsync") for n, row in enumerate(copies)]
+    recorded = run(*sent, made(kernel(60, 80, context=1), 50, 52))
+    packed = changes_of(WhatIf(batch_below=64 << 10), HERE)[0].apply(timeline(recorded), Setting(HERE))
     assert packed.count == 4
     assert packed.timeline.operations["bytes"].dtype == pl.Int64
     assert packed.timeline.operations["bytes"].to_list() == [2048, None, None]

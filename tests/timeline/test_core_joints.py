@@ -50,10 +50,8 @@ def test_buffered_messages_hold_up_the_receiver_alone() -> None:
 
 
 def test_a_call_returns_its_duration_after_the_last_arrival_and_an_empty_joint_holds_nobody_up() -> None:
-    barrier = {"joint_begin": [0, 3, 3], "joint_members": [0, 1, 2]}
-    played = _core.play(
-        calls(4, call_gap=[5, 90, 30, 7], call_own=[1, 2, 40, 3], call_awaits=[0, 0, -1, 1], **barrier)
-    )
+    barrier = {"joint_begin": [0, 3, 3], "joint_members": [0, 1, 2], "call_awaits": [0, 0, -1, 1]}
+    played = _core.play(calls(4, call_gap=[5, 90, 30, 7], call_own=[1, 2, 40, 3], **barrier))
     assert played["call_end"].tolist() == [91, 92, 70, 10]
 
 
@@ -100,10 +98,8 @@ def test_nobody_goes_on_before_the_last_has_arrived(columns: Columns) -> None:
 def test_ranks_that_wait_in_a_circle_are_refused() -> None:
     rows = collectives(np.zeros((2, 2), np.int64), 50)
     # The second rank does the two in the other order.
-    crossed = {
-        "operation_awaits": np.array([0, 1, 1, 0], np.int32),
-        "joint_members": np.array([0, 3, 1, 2], np.int32),
-    }
+    orders = {"operation_awaits": [0, 1, 1, 0], "joint_members": [0, 3, 1, 2]}
+    crossed = {name: np.array(order, np.int32) for name, order in orders.items()}
     with pytest.raises(ValueError, match="column joint_members: ranks wait for each other in a circle"):
         _core.play(rows | crossed)
 

@@ -123,13 +123,16 @@ def test_shared_copies_play_again_as_they_were_explained(columns: Columns, class
         assert (abs(again[name] - played[name]) <= allowed).all()
 
 
+def two_copies(**links: Any) -> Columns:
+    """Each of a hundred bytes at a hundred a second, at once."""
+    sizes = {"operation_duration": [100, 100], "operation_bytes_per_s": [100, 100]}
+    return only_operations(2, **sizes, operation_link_begin=[0, 1, 2], **links)
+
+
 def test_two_directions_of_a_link_slow_down_together() -> None:
     """Rates 100 and 100, both 0.75 in use together: two copies of 100 ns take 133 ns side by side."""
-    two = only_operations(
-        2, operation_duration=[100, 100], operation_bytes_per_s=[100, 100], operation_link_begin=[0, 1, 2],
-        operation_links=[0, 1], operation_link_cost=[1, 1], link_bytes_per_s=[100, 100],
-        link_both=[0.75, 0.75], link_opposite=[1, 0],
-    )  # fmt: skip
+    link = {"link_bytes_per_s": [100, 100], "link_both": [0.75, 0.75], "link_opposite": [1, 0]}
+    two = two_copies(operation_links=[0, 1], operation_link_cost=[1, 1], **link)
     assert _core.play(two)["operation_end"].tolist() == [133, 133]
     later = two | {"operation_released": np.array([0, 100])}
     assert _core.play(later)["operation_end"].tolist() == [100, 200]
@@ -137,11 +140,8 @@ def test_two_directions_of_a_link_slow_down_together() -> None:
 
 def test_a_costly_flow_fills_a_link_and_a_heavy_flow_gets_more_of_it() -> None:
     """Each byte of the second takes two of the link's 100; both get 33. With thrice the weight it gets 43 beside 14."""
-    two = only_operations(
-        2, operation_duration=[100, 100], operation_bytes_per_s=[100, 100], operation_link_begin=[0, 1, 2],
-        operation_links=[0, 0], operation_link_cost=[1, 2], link_bytes_per_s=[100], link_both=[1],
-        link_opposite=[-1],
-    )  # fmt: skip
+    link = {"link_bytes_per_s": [100], "link_both": [1], "link_opposite": [-1]}
+    two = two_copies(operation_links=[0, 0], operation_link_cost=[1, 2], **link)
     assert _core.play(two)["operation_end"].tolist() == pytest.approx([300, 300], abs=1)
     # 14 and 43 until the second is done after 233; the first has 100 then, of which it needs 67.
     heavy = two | {"operation_weight": np.array([1.0, 3.0])}

@@ -63,10 +63,8 @@ def test_of_a_quick_probe_counts_what_exceeds_the_difference_of_machines_and_the
     assert host_ratio(recorded_on, quick(slower)) == 1
     assert host_ratio(recorded_on, quick(slow)) == pytest.approx(4 / most)
     assert host_ratio(quick(slow), recorded_on) == pytest.approx(most / 4)
-    full, doubted, same = (
-        project(RUN, recorded_on, there, "calibrated").makespan
-        for there in (slower, quick(slower), quick(recorded_on))
-    )
+    nodes = (slower, quick(slower), quick(recorded_on))
+    full, doubted, same = (project(RUN, recorded_on, there, "calibrated").makespan for there in nodes)
     assert full.predicted_seconds and doubted.predicted_seconds
     assert doubted.predicted_seconds == same.predicted_seconds < full.predicted_seconds
     assert doubted.low_seconds == same.low_seconds

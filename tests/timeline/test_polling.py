@@ -43,9 +43,8 @@ def with_results(recorded: Trace, done_after_us: float, period_us: int = 1000) -
 def gained_ms(recorded: Trace) -> float:
     """What kernels of half the time gain."""
     before = timeline(recorded)
-    return (
-        play(before).makespan_ns - play(kernel_times(0.5).apply(before, Setting()).timeline).makespan_ns
-    ) / 1e6
+    after = kernel_times(0.5).apply(before, Setting()).timeline
+    return (play(before).makespan_ns - play(after).makespan_ns) / 1e6
 
 
 @pytest.mark.parametrize("query", ["cudaEventQuery", "hipStreamQuery"])
@@ -98,9 +97,8 @@ def test_a_range_between_queries_is_cpu_work() -> None:
 @pytest.mark.parametrize(("rounds", "kernel_us", "spins"), [(6, 900, 6), (2, 900, 0), (6, 100, 0)])
 def test_a_host_may_wait_without_a_call(rounds: int, kernel_us: int, spins: int) -> None:
     """The next call comes 3 µs behind the kernel: again and again; twice; or long after it, at 913 µs."""
-    rows = [
-        made(kernel(at + 10, at + 10 + kernel_us), at, at + 5) for at in (913.0 * n for n in range(rounds))
-    ]
+    starts = [913.0 * n for n in range(rounds)]
+    rows = [made(kernel(at + 10, at + 10 + kernel_us), at, at + 5) for at in starts]
     recorded = run(*rows, call(913.0 * rounds, 913.0 * rounds + 2, "cudaGetLastError"))
     assert omitted(timeline(recorded)).get("replay-spins", 0) == spins
     assert ("The CPU may be waiting for the GPU without an API call" in verdict(recorded)[1]) == bool(spins)

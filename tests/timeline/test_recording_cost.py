@@ -100,10 +100,8 @@ def test_what_recording_does_not_explain_is_how_fast_the_host_staged(bare_us: in
 
 def test_a_host_slowdown_stays_within_those_measured() -> None:
     recorded = timeline(staged_copies(1000))
-    slowdowns = [
-        unrecorded([recorded], target).slowdown
-        for target in (recorded.recorded_ns // 2, recorded.recorded_ns * 2)
-    ]
+    targets = (recorded.recorded_ns // 2, recorded.recorded_ns * 2)
+    slowdowns = [unrecorded([recorded], target).slowdown for target in targets]
     assert slowdowns == pytest.approx([1 / (1 + MOST_SLOWDOWN), 1 + MOST_SLOWDOWN], abs=1e-4)
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,32 +14,18 @@ from busfare.timeline.changes import Setting, apply_all
 from busfare.timeline.changes.durations import on_node
 from busfare.timeline.changes.fewer_copies import remove
 from busfare.trace import Trace
+from tests.node.build_node import two_gpus
 from tests.traces import copy, made, run
 
 MIB = 1 << 20
 
 
-def tables(name: str, rows: list[dict[str, Any]]) -> str:
-    """An array of tables, as TOML."""
-    lines = [[f"[[{name}]]", *(f"{key} = {json.dumps(value)}" for key, value in row.items())] for row in rows]
-    return "\n".join([line for table in lines for line in table]) + "\n"
+def node(folder: Path, *, switched: bool) -> Node:
+    return two_gpus(folder / f"{switched}.toml", switched=switched)
 
 
-PCIE = {"kind": "pcie", "generation": 3, "lanes": 16}
-
-
-def node(tmp_path: Path, *, switched: bool) -> Node:
-    """Two GPUs behind one switch with one uplink, or each on a port of its own."""
-    kinds = {"cpu0": "cpu", "memory0": "memory", "switch0": "switch", "gpu0": "gpu", "gpu1": "gpu"}
-    port = "switch0" if switched else "cpu0"
-    links: list[dict[str, Any]] = [{"kind": "memory", "between": ["memory0", "cpu0"]}]
-    links += [PCIE | {"between": ends} for ends in (["cpu0", "switch0"], [port, "gpu0"], [port, "gpu1"])]
-    file = tmp_path / f"{port}.toml"
-    parts = [{"kind": kind, "name": name} for name, kind in kinds.items()]
-    file.write_text(
-        f'name = "{port}"\n' + tables("component", parts) + tables("link", links), encoding="utf-8"
-    )
-    return load_node(str(file))
+def slow_memory(folder: Path, **memory: float) -> Node:
+    return two_gpus(folder / "slow.toml", **memory)
 
 
 def two_copies(first_us: float, second_us: float) -> Trace:
@@ -81,7 +65,6 @@ def test_copies_that_did_not_meet_meet_on_a_node_with_a_single_uplink(tmp_path: 
 def test_two_directions_at_once_cost_what_was_measured() -> None:
     probed = load_node("h100-probed")
     curve = probed.curve("h2d", "pinned")
-    assert curve is not None
     gap = curve.long_gap_per_byte_s
     duplex_gap = gap / probed.contention().both.h2d
     size = 256 * MIB
@@ -102,17 +85,6 @@ def gigabytes_per_s(node: Node, *copies: tuple[str, int]) -> list[float]:
     return [SIZE / seconds / 1e9 for seconds in copy_seconds_at_once(node, copies, SIZE)]
 
 
-def slow_memory(tmp_path: Path, **keys: object) -> Node:
-    """Two GPUs on ports of their own, before a memory of which the node says so."""
-    node(tmp_path, switched=False)
-    file = tmp_path / "cpu0.toml"
-    memory = 'kind = "memory"\nname = "memory0"\n'
-    assert memory in file.read_text("utf-8")
-    text = "".join(f"{key} = {value}\n" for key, value in keys.items())
-    file.write_text(file.read_text("utf-8").replace(memory, memory + text))
-    return load_node(str(file))
-
-
 @pytest.mark.parametrize(("switched", "share", "off"), [(False, 1, 1e-3), (True, 1 / 2, 1e-2)])
 def test_gpus_behind_an_uplink_share_it(switched: bool, share: float, off: float, tmp_path: Path) -> None:
     two = node(tmp_path, switched=switched)
@@ -128,9 +100,7 @@ def test_gpus_reach_a_typical_share_of_a_memory_that_nobody_measured(tmp_path: P
 
 def test_what_a_memory_carries_at_once_is_as_measured(tmp_path: Path) -> None:
     rates = {"read": 20e9, "write": 16e9, "both_read": 8e9, "both_write": 12e9}
-    slow = slow_memory(
-        tmp_path, at_once=f"{{{', '.join(f'{name}_bytes_per_s = {rate}' for name, rate in rates.items())}}}"
-    )
+    slow = slow_memory(tmp_path, **{f"at_once.{name}_bytes_per_s": rate for name, rate in rates.items()})
     assert gigabytes_per_s(slow, ("h2d", 0), ("h2d", 1)) == pytest.approx([10, 10], rel=1e-2)
     assert gigabytes_per_s(slow, ("d2h", 0), ("d2h", 1)) == pytest.approx([8, 8], rel=1e-2)
     duplex = gigabytes_per_s(slow, *((direction, gpu) for direction in ("h2d", "d2h") for gpu in (0, 1)))

@@ -19,13 +19,11 @@ from tests.traces import call, copy, kernel, made, run
 Row = dict[str, Any] | tuple[dict[str, Any], dict[str, Any]]
 
 
-def copies(at_us: float, count: int, memory: str | None = None) -> list[Row]:
-    """Blocking copies to the GPU of 20 µs, whose calls take 30."""
+def copies(at_us: float, count: int, memory: str | None = None, direction: str = "h2d") -> list[Row]:
+    """Blocking copies of 20 µs, whose calls take 30."""
     starts = [at_us + 40 * number for number in range(count)]
-    return [
-        made(copy(at + 8, at + 28, 128, memory=memory), at, at + 30, "hipMemcpy", "operation")
-        for at in starts
-    ]
+    moved = [copy(at + 8, at + 28, 128, direction, memory) for at in starts]
+    return [made(row, at, at + 30, "hipMemcpy", "operation") for row, at in zip(moved, starts, strict=True)]
 
 
 def begins_with(first: Row, *rows: Row) -> Trace:
@@ -97,13 +95,8 @@ def test_the_first_launch_of_a_kernel_loads_it() -> None:
 
 def test_a_call_that_waits_for_the_gpu_starts_nothing_up() -> None:
     waits = made(copy(50_020, 50_040, 128, "d2h"), 40, 50_045, "cudaMemcpy", "operation")
-    later = [
-        made(copy(at + 8, at + 28, 128, "d2h"), at, at + 30, "cudaMemcpy", "operation")
-        for at in range(51_000, 51_400, 40)
-    ]
-    assert set(
-        microseconds(run(*launches("a", 0, 1), made(kernel(30, 50_010, "a"), 20, 25), waits, *later))
-    ) == {0.0}
+    before = *launches("a", 0, 1), made(kernel(30, 50_010, "a"), 20, 25)
+    assert set(microseconds(run(*before, waits, *copies(51_000, 10, direction="d2h")))) == {0.0}
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from busfare.timeline.edit import with_durations
 from busfare.timeline.model import WAIT
 from busfare.trace import Trace
 from busfare.trace.sound import make_sound
-from tests.traces import call, copy, kernel, made, omitted, run, trace
+from tests.traces import call, copy, event, kernel, made, omitted, run, streams, trace
 
 COMPUTE, SIDE = 7, 17
 
@@ -57,8 +57,7 @@ def inside(within_launch: bool = False) -> Any:
 def test_streams_wait_for_what_the_order_of_calls_says(within_launch: bool) -> None:
     run = timeline(inside(within_launch))
     assert run.columns["operation_extra"].max() < 5_000, "every start is explained"
-    notes = {omission.id: omission.count for omission in run.omissions}
-    assert notes["replay-inferred-events"] == 2
+    assert omitted(run)["replay-inferred-events"] == 2
     # Twice the first kernel: all that waits for it, in both streams, comes later by that.
     duration = run.columns["operation_duration"].copy()
     duration[0] *= 2
@@ -100,7 +99,7 @@ def test_threads_that_only_ask_keep_no_run_from_ending() -> None:
     recorded = trace(kernel(10, 500, correlation=1), calls=[launched(0, 1), *asks])
     run = timeline(recorded)
     assert run.recorded_ns == 500_000 and play(run).makespan_ns == 500_000
-    assert {omission.id: omission.count for omission in run.omissions}["replay-pollers"] == 2
+    assert omitted(run)["replay-pollers"] == 2
     works = trace(
         kernel(10, 500, correlation=1), calls=[launched(0, 1), *asks, call(950, 960, "cudaMalloc", thread=9)]
     )
@@ -124,10 +123,8 @@ def test_a_wait_is_for_the_gpu_of_its_context(waits_for: str, first_waited: int)
             named: dict[str, Any] = {"context": gpu + 1, "stream": COMPUTE if waits_for == "stream" else None}
             calls.append(call(at + begin, at + end, "cudaSynchronize", waits_for, **named))
     run = timeline(trace(*kernels, calls=calls))
-    names = run.operations["name"].cast(str).to_numpy()
-    duration = np.where(
-        names == "g0", run.columns["operation_duration"] // 10, run.columns["operation_duration"]
-    )
+    duration = run.columns["operation_duration"].copy()
+    duration[run.operations["name"].cast(str).to_numpy() == "g0"] //= 10
     faster = play(run.with_columns(operation_duration=duration))
     assert play(run).makespan_ns - faster.makespan_ns == pytest.approx(5 * 100_000, rel=0.05)
 
@@ -172,12 +169,9 @@ def test_what_outlasts_a_wait_leaves_the_rest_of_it() -> None:
     )
     taken_apart = timeline(recorded)
     assert play(taken_apart).makespan_ns == 3_010_000
-    assert omitted(taken_apart)["replay-narrowed"] == 1 and "replay-contradictions" not in omitted(
-        taken_apart
-    )
-    ends = play(
-        taken_apart.with_columns(operation_duration=taken_apart.columns["operation_duration"] // 2)
-    ).call_end
+    notes, halved = omitted(taken_apart), taken_apart.columns["operation_duration"] // 2
+    assert notes["replay-narrowed"] == 1 and "replay-contradictions" not in notes
+    ends = play(with_durations(taken_apart, halved)).call_end
     assert ends[3] < 600_000 and ends[4] < 1_800_000  # both waits still wait
 
 
@@ -215,19 +209,13 @@ def test_clocks_may_differ_by_as_much_as_the_quickest_launch(launching_us: float
 
 def test_an_event_of_the_null_stream_stands_for_work_of_blocking_streams() -> None:
     """Timing as in tutorials: the null stream runs nothing itself, and its events wait for every blocking stream."""
-    record = {
-        "kind": "record", "start_ns": 8_000, "end_ns": 9_000, "process": 1, "context": 1, "stream": 7, "event": 5,
-        "correlation": 30,
-    }  # fmt: skip
-    kinds = {7: "null", 13: "blocking", 14: "blocking"}
-    streams = [{"process": 1, "context": 1, "stream": s, "kind": kind} for s, kind in kinds.items()]
     recorded = run(
         made(kernel(10, 1_010, stream=13, context=1), 0, 3),
         made(kernel(20, 2_020, stream=14, context=1), 4, 7),
         call(8, 9, "cudaEventRecord", correlation=30),
-        call(10, 2_030, "cudaEventSynchronize", "event", event=5),
-        events=[record],
-        streams=streams,
+        call(10, 2_030, "cudaEventSynchronize", "event", event=3),
+        events=[event("record", 8, 7, 30)],
+        streams=streams({7: "null", 13: "blocking", 14: "blocking"}),
     )
     assert share(recorded, "kernels") > 0.95
     assert makespan_after(timeline(recorded), 1, 100) == pytest.approx(1_020, abs=25)
@@ -341,12 +329,9 @@ def test_removing_pages_that_moved_out_of_order_makes_no_run_longer() -> None:
 
 
 def test_waits_for_kernels_without_a_record_keep_their_time_and_are_no_advice() -> None:
-    calls, kernels = [], []
-    for n in range(40):
-        calls.append(launched(1000 * n, n))
-        calls.append(call(1000 * n + 2, 1000 * n + 990, "cudaDeviceSynchronize", "device"))
-        if n % 4:
-            kernels.append(kernel(1000 * n + 10, 1000 * n + 985, correlation=n))
+    calls = [launched(1000 * n, n) for n in range(40)]
+    calls += [call(1000 * n + 2, 1000 * n + 990, "cudaDeviceSynchronize", "device") for n in range(40)]
+    kernels = [kernel(1000 * n + 10, 1000 * n + 985, correlation=n) for n in range(40) if n % 4]
     run = trace(*kernels, calls=calls, gpu="NVIDIA H100 80GB HBM3")
     make_sound(run)
     assert omitted(run)["launches-not-recorded"] == 10

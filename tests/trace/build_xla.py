@@ -116,13 +116,10 @@ def time_line(*planes: Plane) -> str:
     """What the profiler makes of planes for a browser; each name of a plane has a length of its own."""
     events: list[dict[str, Any]] = []
     for plane in planes:
-        events.append(
-            {"ph": "M", "pid": len(plane.name), "name": "process_name", "args": {"name": plane.name}}
-        )
-        events += plane.shown
-    return json.dumps(
-        {"displayTimeUnit": "ns", "metadata": {"highres-ticks": True}, "traceEvents": [*events, {}]}
-    )
+        process = {"ph": "M", "pid": len(plane.name), "name": "process_name", "args": {"name": plane.name}}
+        events += [process, *plane.shown]
+    top = {"displayTimeUnit": "ns", "metadata": {"highres-ticks": True}}
+    return json.dumps(top | {"traceEvents": [*events, {}]})
 
 
 def write_time_line(path: Path, *planes: Plane) -> Path:

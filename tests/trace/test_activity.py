@@ -13,21 +13,18 @@ from busfare.trace.tables import ACTIVITY, conform
 from tests.trace import build_kineto
 from tests.trace.build_nsys import global_pid, small_export
 
-Span = tuple[int, int, str, str]
+Span = tuple[int, int | None, str, str | None]
 
 
-def spans(*rows: Span, thread: int = 1) -> pl.DataFrame:
-    """Spans of a thread: start, end, kind, name."""
-    columns = ["start_ns", "end_ns", "kind", "name"]
-    frame = pl.DataFrame(list(rows), schema=columns, orient="row")
-    return conform(frame.with_columns(process=1, thread=thread), ACTIVITY)
+def spans(*rows: Span) -> pl.DataFrame:
+    """Spans of thread 1: start, end, kind, name."""
+    frame = pl.DataFrame(list(rows), schema=["start_ns", "end_ns", "kind", "name"], orient="row")
+    return conform(frame.with_columns(process=1, thread=1), ACTIVITY)
 
 
 def gaps(*times: tuple[int, int], thread: int = 1) -> pl.DataFrame:
-    frame = pl.DataFrame(list(times), schema=["start_ns", "end_ns"], orient="row")
-    return frame.select(
-        pl.lit(1, pl.Int32).alias("process"), pl.lit(thread, pl.Int64).alias("thread"), "start_ns", "end_ns"
-    )
+    schema = {"process": pl.Int32, "thread": pl.Int64, "start_ns": pl.Int64, "end_ns": pl.Int64}
+    return pl.DataFrame([(1, thread, *ends) for ends in times], schema=schema, orient="row")
 
 
 @pytest.mark.parametrize(
@@ -44,18 +41,13 @@ def gaps(*times: tuple[int, int], thread: int = 1) -> pl.DataFrame:
         # The function that opens a range crosses it, and is left out.
         ([(0, 4, "function", "push"), (2, 90, "range", "epoch")], ("epoch", 0.88)),
         # What only calls another function owns nothing.
-        (
-            [(0, 90, "function", "train.py:3 step"), (0, 80, "function", "m.py:9 _call_impl")],
-            ("train.py:3 step", 0.9),
-        ),
+        ([(0, 90, "function", "train.py:3 step"), (0, 80, "function", "m.py:9 _call_impl")], ("train.py:3 step", 0.9)),
     ],
 )  # fmt: skip
 def test_the_innermost_name_that_covers_most(rows: list[Span], expected: tuple[str, float]) -> None:
     activity = deepest(spans(*rows), gaps((0, 100)))
-    assert activity is not None and (activity.name, activity.share) == (
-        expected[0],
-        pytest.approx(expected[1]),
-    )
+    assert activity is not None and activity.name == expected[0]
+    assert activity.share == pytest.approx(expected[1])
 
 
 def test_only_gaps_of_the_span_s_thread_count() -> None:
@@ -66,18 +58,8 @@ def test_only_gaps_of_the_span_s_thread_count() -> None:
 
 
 def test_samples_count_where_they_fall_into_gaps() -> None:
-    rows = [
-        (5, None, "sample", "fill"),
-        (6, None, "sample", "fill"),
-        (7, None, "sample", None),
-        (50, None, "sample", "x"),
-    ]
-    frame = conform(
-        pl.DataFrame(rows, schema=["start_ns", "end_ns", "kind", "name"], orient="row").with_columns(
-            process=1, thread=1
-        ),
-        ACTIVITY,
-    )
+    sampled = {5: "fill", 6: "fill", 7: None, 50: "x"}
+    frame = spans(*((at, None, "sample", name) for at, name in sampled.items()))
     activity = most_sampled(frame, gaps((0, 10)))
     assert activity is not None and (activity.name, activity.share) == ("fill", pytest.approx(2 / 3))
     assert most_sampled(frame, gaps((20, 30))) is None

@@ -65,8 +65,7 @@ def test_returned_copies_are_detected_before_copies_go_for_another_reason() -> N
     """The copy back goes by --remove, too; the one that takes its bytes in again goes only where both are there."""
     moved = trace(sent(0, direction="d2h", fingerprint=9), sent(400, fingerprint=9), sent(800, fingerprint=4))
     changes = changes_of(WhatIf(remove=("d2h",), keep_on_gpu=True), None)
-    left = apply_all(timeline(moved), changes, Setting()).timeline.operations
-    assert left["fingerprint"].to_list() == [4]
+    assert apply_all(timeline(moved), changes, Setting()).timeline.operations["fingerprint"].to_list() == [4]
 
 
 def test_fingerprints_of_the_rerun_replace_those_of_the_trace() -> None:
@@ -94,6 +93,9 @@ COLUMNS = (
 )  # fmt: skip
 SCALE = "void scale<float>(T1 *, int)"
 ADD = "(anonymous namespace)::add(float const*, float*)"
+FLOAT = "void scale<float>(float*, int)"
+#: Rows of a kernel that differ by more than a tenth.
+DIFFER = [(ADD, 1000, 0, 2000), (ADD, 1300, 0, 2000)]
 
 
 def printed(
@@ -112,7 +114,7 @@ def recording(tmp_path: Path) -> Path:
     """A trace of two kernels that scale, one of double, and one that adds."""
     export = NsysExport()
     launch = dict(zip(LAUNCH, (1056, 1, 1, 256, 1, 1, 16, 0, 0), strict=True))
-    names = ["void scale<float>(float*, int)", "void scale<double>(double*, int)", ADD]
+    names = [FLOAT, "void scale<double>(double*, int)", ADD]
     for number, name in enumerate([names[0], *names]):
         export.kernel(name, 1_000_000 * number, 1_000_000 * number + 900_000, number + 1, **launch)
         export.call("cudaLaunchKernel", 1_000_000 * number - 5000, 1_000_000 * number - 1000, number + 1)
@@ -135,9 +137,8 @@ def counted(file: Path, recording: Path, text: str) -> dict[str, tuple[float, ..
 
 def test_units_separators_and_lines_around_the_table_are_read(counters: Path) -> None:
     before = '==PROF== Connected to process 77\nKernel Name "of the program\'s\n==PROF== Profiling "scale" - 0: 100%\n'
-    counters.write_text(
-        before + printed((SCALE, 1234567, 0, "2,048"), (ADD, "n/a", 1, 2)) + "done\n==PROF== Disconnected"
-    )
+    table = printed((SCALE, 1234567, 0, "2,048"), (ADD, "n/a", 1, 2))
+    counters.write_text(before + table + "done\n==PROF== Disconnected")
     rows = printed_counters(counters)
     assert rows.rows() == [
         (SCALE, 1056, 1, 1, 256, 1, 1, 1234567.0, 0.0, 2048.0),
@@ -158,15 +159,15 @@ def test_further_metrics_may_stand_between_them_in_any_order(counters: Path) -> 
 def test_a_kernel_matches_without_parameters_and_return(name: str, counters: Path, tmp_path: Path) -> None:
     export = NsysExport()
     launch = dict(zip(LAUNCH, (1056, 1, 1, 256, 1, 1, 16, 0, 0), strict=True))
-    export.kernel("void scale<float>(float*, int)", 0, 900, 1, **launch)
+    export.kernel(FLOAT, 0, 900, 1, **launch)
     matched = counted(counters, export.write(tmp_path / "one.sqlite"), printed((name, 8, 4, 16)))
-    assert matched == {"void scale<float>(float*, int)": (8, 4, 16)}
+    assert matched == {FLOAT: (8, 4, 16)}
 
 
 def test_printed_template_arguments_tell_kernels_apart(counters: Path, recording: Path) -> None:
     text = printed((SCALE, 100, 50, 300), ("void scale<double>(T1 *, int)", 200, 100, 600), ("add", 7, 7, 7))
     assert counted(counters, recording, text) == {
-        "void scale<float>(float*, int)": (100, 50, 300),
+        FLOAT: (100, 50, 300),
         "void scale<double>(double*, int)": (200, 100, 600),
         ADD: (7, 7, 7),
     }
@@ -175,43 +176,38 @@ def test_printed_template_arguments_tell_kernels_apart(counters: Path, recording
 def test_lambdas_have_a_single_spelling() -> None:
     # As Nsight Compute 2025.3 and CUPTI print the same kernel (H200, driver 580.159.04).
     ncu = function_name("void apply<main::[lambda(float) (instance 1)]>(float *, unsigned long, T1)")
-    assert ncu == function_name(
-        "void apply<main::{lambda(float)#1}>(float*, unsigned long, main::{lambda(float)#1})"
-    )
+    cupti = "void apply<main::{lambda(float)#1}>(float*, unsigned long, main::{lambda(float)#1})"
+    assert ncu == function_name(cupti)
 
 
 def test_a_bare_name_of_several_kernels_counts_for_none(counters: Path, recording: Path) -> None:
-    assert counted(counters, recording, printed(("scale", 100, 50, 300), ("<unnamed>::add", 7, 7, 7))) == {
-        ADD: (7, 7, 7)
-    }
+    bare = printed(("scale", 100, 50, 300), ("<unnamed>::add", 7, 7, 7))
+    assert counted(counters, recording, bare) == {ADD: (7, 7, 7)}
     # Nor does it stand for the one of them that was not counted.
-    assert list(counted(counters, recording, printed((SCALE, 100, 50, 300)))) == [
-        "void scale<float>(float*, int)"
-    ]
+    assert [*counted(counters, recording, printed((SCALE, 100, 50, 300)))] == [FLOAT]
 
 
 def test_rows_of_a_kernel_that_differ_count_for_none(counters: Path, recording: Path) -> None:
     alike = [(SCALE, 1000, 0, 2000), (SCALE, 1100, 64, 2000), (SCALE, 1020, 32, 2010)]
-    differ = [(ADD, 1000, 0, 2000), (ADD, 1300, 0, 2000)]
-    assert counted(counters, recording, printed(*alike, *differ)) == {
-        "void scale<float>(float*, int)": (1020, 32, 2000)
-    }
+    assert counted(counters, recording, printed(*alike, *DIFFER)) == {FLOAT: (1020, 32, 2000)}
 
 
 def test_every_kernel_without_counted_bytes_has_a_reason(counters: Path, recording: Path) -> None:
     def reasons(*rows: tuple[Any, ...]) -> dict[str, str | None]:
         counters.write_text(printed(*rows))
         frame = counted_kernels(counters, read(recording, launches=True))
-        assert dict(frame.select("name", "launches").iter_rows())["void scale<float>(float*, int)"] == 2
+        assert dict(frame.select("name", "launches").iter_rows())[FLOAT] == 2
         return {function_name(name): why for name, why in frame.select("name", "uncounted").iter_rows()}
 
     scale, double, add = "scale<float>", "scale<double>", "(anonymousnamespace)::add"
-    differ = [(ADD, 1000, 0, 2000), (ADD, 1300, 0, 2000)]
     expected = {scale: "no-number", double: "no-row", add: "rows-differ"}
-    assert reasons((SCALE, "n/a", 4, 16), *differ) == expected
-    assert reasons(*differ) == {scale: "no-row", double: "no-row", add: "rows-differ"}
+    assert reasons((SCALE, "n/a", 4, 16), *DIFFER) == expected
+    assert reasons(*DIFFER) == {scale: "no-row", double: "no-row", add: "rows-differ"}
     expected = {scale: "shared-name", double: "shared-name", add: None}
     assert reasons(("scale", 1, 2, 3), ("add", "nan", 1, 1), ("add", 7, 7, 7)) == expected
+
+
+WRONG = ("1.000", "1.000.000", "1,00", "-5")
 
 
 @pytest.mark.parametrize(
@@ -226,20 +222,8 @@ def test_every_kernel_without_counted_bytes_has_a_reason(counters: Path, recordi
         (printed(("another", 1, 2, 3)), "none of its kernels matches"),
         (printed((SCALE, 1, 2, 3), unit=""), "its metrics are in no unit, not in byte"),
         (printed((SCALE, 1, 2, 3)).replace(printed().splitlines()[1] + "\n", ""), "no row of units"),
-        *(
-            (
-                printed((SCALE, cell, 2, 3)),
-                f"line 3, dram__bytes_read.sum: '{shown}' is not a whole number of bytes",
-            )
-            for cell, shown in (
-                ("1.000", "1.000"),
-                ("1.000.000", "1.000.000"),
-                ("1\u202f000", r"1.*000"),
-                ("1\u2019000", "1.*000"),
-                ("1,00", "1,00"),
-                ("-5", "-5"),
-            )
-        ),
+        *((printed((SCALE, cell, 2, 3)), f"line 3, dram__bytes_read.sum: '{shown}' is not a whole number of bytes")
+          for cell, shown in [("1\u202f000", "1.*000"), ("1\u2019000", "1.*000"), *zip(WRONG, WRONG, strict=True)]),
         (printed((SCALE, 1, 2, 3000), (SCALE, 1, 2, 3000))[:-3], "line 4 is cut in the middle of a row"),
         (printed((SCALE, 1, 2, 3000), (SCALE, 1, 2, 3000))[:-9], "line 4 is cut in the middle of a row"),
         (printed(("", 1, 2, 3)), "none of its kernels matches"),
@@ -261,8 +245,7 @@ def test_no_name_is_too_odd(text: str) -> None:
 def test_project_and_compare_say_how_many_were_counted(ask: Ask, counters: Path, recording: Path) -> None:
     counters.write_text(printed((SCALE, 0, 0, 4096), ("add", 1 << 31, 1 << 20, 1 << 31)))
     option = ("--from", "h100-sxm", "--to", "h200-sxm")
-    plain = ask("project", recording, *option)["kernels"]
-    assert "counted" not in plain
+    assert "counted" not in ask("project", recording, *option)["kernels"]
     kernels = ask("project", recording, *option, "--counters", counters)["kernels"]
     assert (kernels["count"], kernels["counted"], kernels["uncounted"]) == (4, 3, {"no-row": 1})
     bounds = {row["bound"]: row for row in kernels["by_class"]}

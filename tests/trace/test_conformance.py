@@ -40,9 +40,8 @@ def listed() -> list[Listed]:
     listed = []
     for line in table.read_text(encoding="utf-8").splitlines():
         if row := ROW.fullmatch(line):
-            copies = {
-                m["direction"]: (int(m["count"]), int(m["bytes"])) for m in COPIES.finditer(row["copies"])
-            }
+            copied = COPIES.finditer(row["copies"])
+            copies = {m["direction"]: (int(m["count"]), int(m["bytes"])) for m in copied}
             listed.append(Listed(row["file"], int(row["kernels"]), copies))
     return listed
 

@@ -11,7 +11,7 @@ import sqlite3
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from textwrap import dedent
@@ -179,14 +179,8 @@ def test_an_unreadable_file_is_refused_as_such(tmp_path: Path, monkeypatch: pyte
 
 def test_what_may_be_a_trace_is_seen_in_its_first_bytes(tmp_path: Path) -> None:
     path = tmp_path / "file"
-    for content in (
-        document(small_events()).encode(),
-        gzipped(b"{}"),
-        b"QDSTRM",
-        b"\xef\xbb\xbf [",
-        b"NVIDIA Tegra Profiler Report 1.",
-        zipped(),
-    ):
+    marks = (b"QDSTRM", b"\xef\xbb\xbf [", b"NVIDIA Tegra Profiler Report 1.")
+    for content in (document(small_events()).encode(), gzipped(b"{}"), *marks, zipped()):
         path.write_bytes(content)
         assert may_be_trace(path), content
     assert may_be_trace(small_export().write(path))
@@ -203,12 +197,7 @@ def write_small(path: Path) -> Path:
     return write_kineto(path, small_events())
 
 
-PACKERS: dict[str, Callable[[bytes], bytes]] = {
-    ".gz": gzipped,
-    ".zst": zstd.compress,
-    ".bz2": bz2.compress,
-    ".xz": lzma.compress,
-}
+PACKERS = {".gz": gzipped, ".zst": zstd.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
 
 
 @pytest.mark.parametrize("suffix", PACKERS)
@@ -368,27 +357,19 @@ def test_formats_are_declared_in_order_with_ways_to_record_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "what", "command"),
+    ("text", "tool", "command"),
     [
-        (
-            "Time (%),Total Time (ns),Instances,Avg (ns),Name\n50.0,9,1,9.0,f(int)\n",
-            "summary of `nsys stats`",
-            "nsys profile",
-        ),
-        ('"Time(%)","Total Time (ns)","Num Calls","Name"\n', "summary of `nsys stats`", "nsys profile"),
-        ("Total (MB),Count,Avg (MB),Operation\n", "summary of `nsys stats`", "nsys profile"),
-        (
-            "Time(%),Time,Calls,Avg,Min,Max,Name\n47.79%,542.36ms,45,12.1ms,12.0ms,12.1ms,f\n",
-            "summary of nvprof",
-            "nvprof -o",
-        ),
-        ('"Type","Time(%)","Time","Calls","Avg","Min","Max","Name"\n', "summary of nvprof", "nvprof -o"),
+        ("Time (%),Total Time (ns),Instances,Avg (ns),Name\n50.0,9,1,9.0,f(int)\n", "`nsys stats`", "nsys profile"),
+        ('"Time(%)","Total Time (ns)","Num Calls","Name"\n', "`nsys stats`", "nsys profile"),
+        ("Total (MB),Count,Avg (MB),Operation\n", "`nsys stats`", "nsys profile"),
+        ("Time(%),Time,Calls,Avg,Min,Max,Name\n47.79%,542.36ms,45,12.1ms,12.0ms,12.1ms,f\n", "nvprof", "nvprof -o"),
+        ('"Type","Time(%)","Time","Calls","Avg","Min","Max","Name"\n', "nvprof", "nvprof -o"),
     ],
-)
-def test_a_summary_is_named_and_how_to_record(text: str, what: str, command: str, tmp_path: Path) -> None:
+)  # fmt: skip
+def test_a_summary_is_named_and_how_to_record(text: str, tool: str, command: str, tmp_path: Path) -> None:
     (tmp_path / "sums.csv").write_text(text)
     message = refused(tmp_path / "sums.csv")
-    assert what in message and f"record with `{command}" in message
+    assert f"summary of {tool}" in message and f"record with `{command}" in message
 
 
 def test_of_a_compressed_database_pages_are_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -63,50 +63,28 @@ def test_pieces_of_equal_size_change_nothing(size: int) -> None:
     assert same(scanned(TEXT), scanned(b"", *pieces[:3], b"", b"", *pieces[3:], b""))
 
 
+#: Times as events spell them, and as nanoseconds.
+TIMES = {
+    "0": 0, "-0": 0, "1": 1000, "-1": -1000, "1.5": 1500, "1.0004": 1000, "1.0005": 1001, "-1.0005": -1001, "0.000499999": 0,
+    "1e3": 1000000, "1.5E+2": 150000, "25e-1": 2500, '"12.25"': 12250, "4000000000000000": 4000000000000000000,
+    "1727000000000000.123": 1727000000000000123,
+}  # fmt: skip
+NO_TIMES = [
+    "9223372036854775807", "1" * 400, "1e400", "1e", "1.", ".5", "+1", "--1", "-", "1x", "0x10", "NaN", "Infinity", "null",
+    "true", "[1]", '""',
+]  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    ("spelled", "nanoseconds"),
-    [
-        ("0", 0),
-        ("-0", 0),
-        ("1", 1000),
-        ("-1", -1000),
-        ("1.5", 1500),
-        ("1.0004", 1000),
-        ("1.0005", 1001),
-        ("-1.0005", -1001),
-        ("0.000499999", 0),
-        ("1e3", 1000000),
-        ("1.5E+2", 150000),
-        ("25e-1", 2500),
-        ('"12.25"', 12250),
-        ("4000000000000000", 4000000000000000000),
-        ("1727000000000000.123", 1727000000000000123),
-        ("9223372036854775807", None),
-        ("1" * 400, None),
-        ("1e400", None),
-        ("1e", None),
-        ("1.", None),
-        (".5", None),
-        ("+1", None),
-        ("--1", None),
-        ("-", None),
-        ("1x", None),
-        ("0x10", None),
-        ("NaN", None),
-        ("Infinity", None),
-        ("null", None),
-        ("true", None),
-        ("[1]", None),
-        ('""', None),
-        ('"', None),
-    ],
+    ("spelled", "nanoseconds"), [*TIMES.items(), *((text, MISSING) for text in NO_TIMES)]
 )
-def test_times_are_read_exactly_or_not_at_all(spelled: str, nanoseconds: int | None) -> None:
+def test_times_are_read_exactly_or_not_at_all(spelled: str, nanoseconds: int) -> None:
     scanner = scanned(f'[{{"ph":"X","cat":"kernel","ts":0,"dur":{spelled} }}]'.encode())
-    if spelled == '"':  # swallows the rest of the file
-        assert scanner.truncated
-        return
-    assert scanner.columns["duration_ns"].tolist() == [MISSING if nanoseconds is None else nanoseconds]
+    assert scanner.columns["duration_ns"].tolist() == [nanoseconds]
+
+
+def test_a_time_that_is_an_open_quote_swallows_the_rest_of_the_file() -> None:
+    assert scanned(b'[{"ph":"X","cat":"kernel","ts":0,"dur":" }]').truncated
 
 
 def test_an_endless_event_is_refused_with_bounded_memory() -> None:
@@ -146,5 +124,4 @@ def test_many_header_fields_take_bounded_memory() -> None:
 
 
 def test_columns_outlive_their_scanner() -> None:
-    columns = scanned(TEXT).columns
-    assert columns["correlation"].tolist().count(1) == 2
+    assert scanned(TEXT).columns["correlation"].tolist().count(1) == 2

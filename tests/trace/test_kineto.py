@@ -14,27 +14,14 @@ from busfare.show.words import text
 from busfare.trace import Trace, read
 from busfare.trace.readers import compressed
 from busfare.trace.write import perfetto
-from tests.trace.build_kineto import (
-    Event,
-    call,
-    copy,
-    document,
-    event,
-    gzipped,
-    kernel,
-    on_gpu,
-    small_events,
-    sync,
-    write_kineto,
-)
-from tests.traces import copy as copied
-from tests.traces import kernel as ran
+from tests import traces
+from tests.trace import build_kineto
+from tests.trace.build_kineto import Event, call, copy, document, event, gzipped, kernel, small_events, sync
 from tests.traces import omitted
-from tests.traces import trace as trace_of
 
 
 def written(events: list[Event], folder: Path, header: dict[str, object] | None = None) -> Trace:
-    return read(write_kineto(folder / "trace.json", events, header))
+    return read(build_kineto.write_kineto(folder / "trace.json", events, header))
 
 
 def of_bytes(content: bytes, folder: Path) -> Trace:
@@ -88,17 +75,15 @@ def test_a_file_however_it_is_wrapped(content: bytes, tmp_path: Path) -> None:
 def test_gzip_members_may_end_anywhere_in_a_piece_that_is_read(
     beyond: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = document(small_events()).encode()
-    content = gzipped(text[:500], text[500:])
-    first_member = len(gzipped(text[:500]))
+    content = gzipped(TEXT[:500], TEXT[500:])
+    first_member = len(gzipped(TEXT[:500]))
     monkeypatch.setattr(compressed, "PIECE", 4 * (first_member + beyond))  # a quarter is read at a time
     check_small(of_bytes(content, tmp_path))
 
 
 def test_padding_after_gzip_is_ignored_and_data_after_it_is_an_omission(tmp_path: Path) -> None:
-    content = gzipped(document(small_events()).encode())
-    check_small(of_bytes(content + bytes(512), tmp_path))
-    assert omitted(of_bytes(content + b"and more", tmp_path)) == {"after-compressed": 0}
+    check_small(of_bytes(gzipped(TEXT) + bytes(512), tmp_path))
+    assert omitted(of_bytes(gzipped(TEXT) + b"and more", tmp_path)) == {"after-compressed": 0}
 
 
 def test_header_fields_after_the_events_are_read(tmp_path: Path) -> None:
@@ -192,14 +177,6 @@ def test_entries_that_are_no_events_are_counted(tmp_path: Path) -> None:
     assert omitted(trace)["unusable-events"] == 4
 
 
-def test_gpu_annotations_are_no_work(tmp_path: Path) -> None:
-    trace = written(
-        [kernel("k", 0, 1, 1), event("gpu_user_annotation", "step", 0, 100, pid=0, tid=7)], tmp_path
-    )
-    assert trace.operations.height == 1
-    assert trace.markers.is_empty()
-
-
 def test_huge_numbers_are_unknown_and_not_wrapped(tmp_path: Path) -> None:
     huge = 10**40
     events = [
@@ -260,38 +237,28 @@ def test_stream_and_event_syncs_say_what_a_call_waits_for(tmp_path: Path) -> Non
     ]
 
 
-def test_a_stream_wait_names_the_record_that_it_waits_for(tmp_path: Path) -> None:
-    waited = {"wait_on_stream": 7, "wait_on_cuda_event_id": 5, "wait_on_cuda_event_record_corr_id": 1}
-    events = [
-        call("cudaEventRecord", 0, 2, 1),
-        call("cudaStreamWaitEvent", 10, 2, 2),
-        sync("Stream Wait Event", 11, 0.5, 2, stream=13, **waited),
-    ]
-    trace = written(events, tmp_path)
+RECORD = call("cudaEventRecord", 0, 2, 1)
+RECORD_ROW = build_kineto.on_gpu("cuda_event", "cudaEventRecord", 1, 0, 1, cuda_event_id=5)
+RECORDED, AWAITED = ("record", 0, 7, 5, 1, None, 4242), ("wait", 11000, 13, 5, 2, 1, 4242)
+
+
+@pytest.mark.parametrize(
+    ("records", "of_record", "expected"),
+    [
+        # The wait names the record; one that has a row is not implied again; and one before the window is no record.
+        ([RECORD], (7, 5, 1), [RECORDED, AWAITED]),
+        ([RECORD, RECORD_ROW], (7, 5, 1), [("record", 1000, 7, 5, 1, None, 4242), AWAITED]),
+        ([call("cudaMalloc", 0, 2, 1)], (-1, -1, -1), [("wait", 11000, 13, None, 2, None, 4242)]),
+    ],
+)
+def test_the_record_that_a_stream_wait_waits_for(
+    records: list[Event], of_record: tuple[int, int, int], expected: list[tuple[object, ...]], tmp_path: Path
+) -> None:
+    keys = ("wait_on_stream", "wait_on_cuda_event_id", "wait_on_cuda_event_record_corr_id")
+    waited = sync("Stream Wait Event", 11, 0.5, 2, stream=13, **dict(zip(keys, of_record, strict=True)))
+    trace = written([*records, call("cudaStreamWaitEvent", 10, 2, 2), waited], tmp_path)
     wanted = ["kind", "start_ns", "stream", "event", "correlation", "record_correlation", "process"]
-    expected = [("record", 0, 7, 5, 1, None, 4242), ("wait", 11000, 13, 5, 2, 1, 4242)]
     assert trace.events.select(wanted).rows() == expected
-
-
-def test_a_wait_for_a_record_before_the_window_has_no_record(tmp_path: Path) -> None:
-    waited = {"wait_on_stream": -1, "wait_on_cuda_event_id": -1, "wait_on_cuda_event_record_corr_id": -1}
-    events = [call("cudaStreamWaitEvent", 0, 2, 2), sync("Stream Wait Event", 1, 0.5, 2, stream=13, **waited)]
-    trace = written(events, tmp_path)
-    assert trace.events.select("kind", "stream", "event", "record_correlation").rows() == [
-        ("wait", 13, None, None)
-    ]
-
-
-def test_a_record_that_has_a_row_is_not_implied_again(tmp_path: Path) -> None:
-    waited = {"wait_on_stream": 7, "wait_on_cuda_event_id": 5, "wait_on_cuda_event_record_corr_id": 1}
-    events = [
-        call("cudaEventRecord", 0, 2, 1),
-        on_gpu("cuda_event", "cudaEventRecord", 1, 0, 1, cuda_event_id=5),
-        sync("Stream Wait Event", 11, 0.5, 2, stream=13, **waited),
-    ]
-    trace = written(events, tmp_path)
-    expected = [("record", 7, 5, 1), ("wait", 13, 5, 2)]
-    assert trace.events.select("kind", "stream", "event", "correlation").rows() == expected
 
 
 def test_graph_nodes_share_the_correlation_of_their_launch(tmp_path: Path) -> None:
@@ -368,7 +335,7 @@ def test_a_file_truncated_at_any_byte_gives_what_it_held(tmp_path: Path) -> None
 
 
 def test_a_gzip_file_truncated_at_any_byte_is_reported_as_truncated(tmp_path: Path) -> None:
-    content = gzipped(document(small_events()).encode())
+    content = gzipped(TEXT)
     for length in range(2, len(content) - 1, 7):
         try:
             trace = of_bytes(content[:length], tmp_path)
@@ -391,9 +358,7 @@ def test_damage_in_the_middle_keeps_what_came_before_and_says_where(tmp_path: Pa
 
 
 def test_a_lost_quote_swallows_the_rest_and_is_an_omission(tmp_path: Path) -> None:
-    trace = of_bytes(
-        document(small_events()).replace('"Memset (Device)"', '"Memset (Device)').encode(), tmp_path
-    )
+    trace = of_bytes(TEXT.replace(b'"Memset (Device)"', b'"Memset (Device)'), tmp_path)
     assert trace.operations["kind"].to_list() == ["copy", "kernel"]
     assert {"damaged", "truncated"} & set(omitted(trace))
 
@@ -408,9 +373,8 @@ def test_damaged_compression_keeps_what_came_before(tmp_path: Path) -> None:
 
 
 def test_text_after_the_end_is_an_omission(tmp_path: Path) -> None:
-    text = document(small_events())
-    assert omitted(of_bytes((text + " \n\t").encode(), tmp_path)) == {}
-    trace = of_bytes((text + text).encode(), tmp_path)
+    assert omitted(of_bytes(TEXT + b" \n\t", tmp_path)) == {}
+    trace = of_bytes(TEXT + TEXT, tmp_path)
     assert trace.operations.height == 4
     assert omitted(trace) == {"damaged": 0}
 
@@ -431,7 +395,7 @@ def test_what_is_no_trace_is_refused_in_a_line(content: bytes, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (perfetto(trace_of(copied(10, 20, 4096), ran(30, 40, "work"))), "give the original trace"),
+        (perfetto(traces.trace(traces.copy(10, 20, 4096), traces.kernel(30, 40, "work"))), "give the original trace"),
         (b'{"traceEvents": [{"name": "frame", "ph": "X", "cat": "blink", "ts": 1, "dur": 2}]}', "another program"),
         (b'{"traceEvents": []}', "it has no events"),
     ],
@@ -446,15 +410,9 @@ def test_a_chrome_trace_of_another_program_is_refused_by_its_name(
         of_bytes(gzipped(content) if packed else content, tmp_path)
 
 
-@pytest.mark.parametrize(
-    "events",
-    [
-        [event("cpu_op", "aten::mm", 0, 1)],
-        [event("Operator", "aten::mm", 0, 1)],
-        [event("user_annotation", "step", 0, 1)],
-    ],
-)
-def test_a_trace_of_the_processor_alone_is_a_trace_of_pytorch(events: list[Event], tmp_path: Path) -> None:
+@pytest.mark.parametrize("category", ["cpu_op", "Operator", "user_annotation"])
+def test_a_trace_of_the_processor_alone_is_a_trace_of_pytorch(category: str, tmp_path: Path) -> None:
+    events = [event(category, "aten::mm", 0, 1)]
     for content in (json.dumps(events), json.dumps({"traceEvents": events})):
         assert of_bytes(content.encode(), tmp_path).operations.is_empty()
 
@@ -464,8 +422,7 @@ def test_a_file_cut_in_half_says_so(tmp_path: Path) -> None:
     half = tmp_path / "half.json"
     for content in (whole[: len(whole) // 2], gzipped(whole)[: len(gzipped(whole)) // 2]):
         half.write_bytes(content)
-        result = summarise(read(half))
-        assert "is truncated" in text(result.trace.incomplete or "")
+        assert "is truncated" in text(summarise(read(half)).trace.incomplete or "")
     half.write_bytes(whole)
     assert summarise(read(half)).trace.incomplete is None
     half.write_bytes(whole[:60])

@@ -28,31 +28,24 @@ def hip_copy(kind: int, correlation: int, **args: Any) -> Event:
 
 @pytest.mark.parametrize("key", ["size", "bytes"])
 def test_a_copy_of_hip_has_the_size_that_its_call_tells(key: str, tmp_path: Path) -> None:
-    trace = written(
-        [
-            hip_copy(1, 1, **{key: "2560"}),
-            copy("Memcpy HtoD (Host -> Device)", None, 13, 5, 1),
-            hip_copy(3, 2, **{key: "64"}),  # which makes two copies: of how much each is not told
-            copy("Memcpy DtoD (Device -> Device)", None, 23, 1, 2),
-            copy("Memcpy DtoD (Device -> Device)", None, 25, 1, 2),
-            call("hipMalloc", 30, 1, 3) | {"args": {"size": 4096}},  # of no operation
-            copy("Memcpy HtoD (Host -> Device)", None, 35, 1, 0),
-        ],
-        tmp_path,
-    )
+    events = [
+        hip_copy(1, 1, **{key: "2560"}),
+        copy("Memcpy HtoD (Host -> Device)", None, 13, 5, 1),
+        hip_copy(3, 2, **{key: "64"}),  # which makes two copies: of how much each is not told
+        copy("Memcpy DtoD (Device -> Device)", None, 23, 1, 2),
+        copy("Memcpy DtoD (Device -> Device)", None, 25, 1, 2),
+        call("hipMalloc", 30, 1, 3) | {"args": {"size": 4096}},  # of no operation
+        copy("Memcpy HtoD (Host -> Device)", None, 35, 1, 0),
+    ]
+    trace = written(events, tmp_path)
     assert trace.operations["bytes"].to_list() == [2560, None, None, None]
     assert [o.count for o in trace.omissions if o.id == "unknown-sizes"] == [3]
 
 
 def test_a_copy_of_hip_between_pinned_memory_and_a_gpu_has_the_direction_of_its_call(tmp_path: Path) -> None:
     name = "Memcpy DtoD (Device -> Device)"
-    trace = written(
-        [
-            *(hip_copy(kind, kind + 1) for kind in range(5)),
-            *(copy(name, 8, 10 * kind + 13, 1, kind + 1) for kind in range(5)),
-        ],
-        tmp_path,
-    )
+    copies = (copy(name, 8, 10 * kind + 13, 1, kind + 1) for kind in range(5))
+    trace = written([*(hip_copy(kind, kind + 1) for kind in range(5)), *copies], tmp_path)
     columns = ["direction", "source_memory", "destination_memory"]
     between = ("d2d", "device", "device")
     assert trace.operations.select(columns).rows() == [
@@ -98,17 +91,15 @@ def test_processes_of_equal_number_stay_as_many_as_their_texts(host: str, gpu: s
 
 
 def test_copies_of_an_intel_gpu_have_directions_and_its_calls_are_an_omission(tmp_path: Path) -> None:
-    trace = written(
-        [
-            event("xpu_runtime", "urEnqueueKernelLaunch", 1, 2, args={"correlation": 1}),
-            kernel("gemm", 10, 5, 1),
-            copy("Memcpy M2D (MEMORY(Unknown) -> DEVICE)", 64, 20, 1, 2),
-            copy("Memcpy D2M (DEVICE -> HOST)", 64, 30, 1, 3),
-            copy("Memcpy D2D (DEVICE -> DEVICE)", 64, 40, 1, 4),
-            copy("Memcpy S2D (SHARED -> DEVICE)", 64, 50, 1, 5),
-        ],
-        tmp_path,
-    )
+    events = [
+        event("xpu_runtime", "urEnqueueKernelLaunch", 1, 2, args={"correlation": 1}),
+        kernel("gemm", 10, 5, 1),
+        copy("Memcpy M2D (MEMORY(Unknown) -> DEVICE)", 64, 20, 1, 2),
+        copy("Memcpy D2M (DEVICE -> HOST)", 64, 30, 1, 3),
+        copy("Memcpy D2D (DEVICE -> DEVICE)", 64, 40, 1, 4),
+        copy("Memcpy S2D (SHARED -> DEVICE)", 64, 50, 1, 5),
+    ]
+    trace = written(events, tmp_path)
     copies = trace.operations.filter(kind="copy").select("direction", "source_memory", "destination_memory")
     assert copies.rows() == [
         ("h2d", None, "device"), ("d2h", "device", None), ("d2d", "device", "device"), (None, None, "device"),
@@ -130,11 +121,10 @@ def test_advice_explains_copies_that_ran_as_kernels(tmp_path: Path) -> None:
 
 
 def test_a_trace_of_the_older_profiler_is_refused_as_such(tmp_path: Path) -> None:
-    operator = {
-        "name": "aten::add", "ph": "X", "ts": 1.5, "dur": 2, "tid": 1, "pid": "CPU functions", "args": {},
-    }  # fmt: skip
+    operator = event("", "aten::add", 1.5, 2, pid="CPU functions", args={})
+    del operator["cat"]
     with pytest.raises(InputError, match="PyTorch's older profiler"):
-        read(write_kineto(tmp_path / "trace.json", [operator]))
+        written([operator], tmp_path)
 
 
 def test_a_trace_of_an_accelerator_that_is_no_gpu_is_refused(tmp_path: Path) -> None:
@@ -147,13 +137,8 @@ def test_a_trace_of_an_accelerator_that_is_no_gpu_is_refused(tmp_path: Path) -> 
 
 
 def launched(folder: Path, launch: str, name: str) -> Trace:
-    events = [
-        call(launch, 0, 5, 1),
-        kernel(name, 10, 20, 1),
-        call(launch, 30, 5, 2),
-        kernel("gemm(float*)", 40, 20, 2),
-    ]
-    return read(write_kineto(folder / "trace.json", events))
+    kernels = [kernel(name, 10, 20, 1), kernel("gemm(float*)", 40, 20, 2)]
+    return written([call(launch, 0, 5, 1), call(launch, 30, 5, 2), *kernels], folder)
 
 
 @pytest.mark.parametrize(
@@ -176,34 +161,30 @@ def test_what_copies_is_no_kernel(
     assert omitted(trace)["unknown-sizes"] == 1
 
 
-def test_what_fills_is_a_set(tmp_path: Path) -> None:
-    expected = ["set", "kernel"]
-    assert launched(tmp_path, "hipMemsetAsync", "FillBuffer").operations["kind"].to_list() == expected
-
-
-def test_a_kernel_of_cudas_may_be_called_so(tmp_path: Path) -> None:
-    trace = launched(tmp_path, "cudaLaunchKernel", "FillBuffer")
-    assert trace.operations["kind"].to_list() == ["kernel", "kernel"]
-
-
 @pytest.mark.parametrize(
-    ("launch", "grid"),
+    ("launch", "name", "kind"),
     [
-        ("hipLaunchKernel", 512),
-        ("hipModuleLaunchKernel", 512),
-        ("hipExtModuleLaunchKernel", 2),
-        ("hipHccModuleLaunchKernel", 2),
+        ("hipMemsetAsync", "FillBuffer", "set"),
+        ("cudaLaunchKernel", "FillBuffer", "kernel"),  # CUDA's may be called so
+        ("hipMemcpyAsync", "__amd_rocclr_copyBuffer", "kernel"),
     ],
 )
+def test_what_fills_is_a_set_and_what_copies_may_be_a_kernel(
+    launch: str, name: str, kind: str, tmp_path: Path
+) -> None:
+    trace = launched(tmp_path, launch, name)
+    assert trace.operations["kind"].to_list() == [kind, "kernel"]
+    assert omitted(trace).get("copying-kernels", 0) == ("copyBuffer" in name)
+
+
+GRIDS = {"hipLaunchKernel": 512, "hipModuleLaunchKernel": 512}
+GRIDS |= {"hipExtModuleLaunchKernel": 2, "hipHccModuleLaunchKernel": 2}
+
+
+@pytest.mark.parametrize(("launch", "grid"), GRIDS.items())
 def test_grids_of_work_items_are_counted_in_groups(launch: str, grid: int, tmp_path: Path) -> None:
     shape = {"grid": [512, 3, 1], "block": [256, 1, 1]}
     events = [call(launch, 0, 5, 1), kernel("gemm", 10, 20, 1, **shape), kernel("copied", 40, 20, 2, **shape)]
     trace = read(write_kineto(tmp_path / "trace.json", events), launches=True)
     launches = trace.launches[trace.operations["launch"].to_list()]
     assert launches.select("grid_x", "grid_y", "block_x").rows() == [(grid, 3, 256), (512, 3, 256)]
-
-
-def test_kernels_of_the_runtime_that_copy_are_an_omission(tmp_path: Path) -> None:
-    trace = launched(tmp_path, "hipMemcpyAsync", "__amd_rocclr_copyBuffer")
-    assert trace.operations["kind"].to_list() == ["kernel", "kernel"]
-    assert omitted(trace)["copying-kernels"] == 1

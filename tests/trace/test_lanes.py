@@ -100,28 +100,23 @@ def test_longest_gaps_are_those_of_the_union(rows: list[dict[str, object]], most
     merged = lanes.union(which)
     starts, ends = merged.ends[:-1], merged.starts[1:]
     longest = np.argsort(starts - ends, kind="stable")[:most]
-    expected = [(int(starts[at]), int(ends[at])) for at in longest]
-    assert lanes.longest_gaps(which, most) == expected
+    assert lanes.longest_gaps(which, most) == [(int(starts[at]), int(ends[at])) for at in longest]
 
 
 def test_more_lengths_than_a_pass_takes() -> None:
     frame = table([{"kind": "copy", "start_ns": at, "length": 1, "stream": at} for at in range(100)])
-    sets = [pl.col("stream") < most for most in range(100)]
-    assert Lanes.of(frame).lengths(*sets) == list(range(100))
+    assert Lanes.of(frame).lengths(*[pl.col("stream") < most for most in range(100)]) == list(range(100))
 
 
 def test_many_lanes() -> None:
     rows = 5_000
-    frame = tables.conform(
-        pl.DataFrame(
-            {"stream": np.arange(rows) % 3000, "start_ns": np.arange(rows), "end_ns": np.arange(rows) + 2}
-        ),
-        tables.OPERATIONS,
-    )
+    at = np.arange(rows)
+    drawn = pl.DataFrame({"stream": at % 3000, "start_ns": at, "end_ns": at + 2})
+    frame = tables.conform(drawn, tables.OPERATIONS)
     lanes = Lanes.of(frame, ("stream",))
     assert lanes.groups.height == 3000
     assert lanes.groups["count"].sum() == rows
-    assert lanes.lane_of.tolist() == (np.arange(rows) % 3000).tolist()
+    assert lanes.lane_of.tolist() == (at % 3000).tolist()
 
 
 def test_calls_are_matched_by_their_names() -> None:
@@ -204,8 +199,7 @@ def test_covered_within_counts_inside_intervals(a: list[tuple[int, int]], b: lis
     if not b:
         return
     starts, ends = (np.array([p[i] for p in b], np.int64) for i in (0, 1))
-    expected = [len(ticks(a) & ticks([pair])) for pair in b]
-    assert union(a).covered_within(starts, ends).tolist() == expected
+    assert union(a).covered_within(starts, ends).tolist() == [len(ticks(a) & ticks([pair])) for pair in b]
 
 
 def test_a_union_of_nothing_covers_nothing() -> None:

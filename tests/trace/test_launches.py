@@ -89,22 +89,23 @@ def test_grid_block_registers_memory(write: Callable[[Path, dict[str, Any]], Pat
     assert without.operations.equals(trace.operations.drop("launch"))
 
 
+GRID, BLOCK, REGISTERS, SHARED = slice(0, 3), slice(3, 6), slice(6, 7), slice(7, 8)
+GRIDS = (
+    {"gridX": 0},
+    {"gridY": 65536},
+    {"gridX": -5},
+    {"gridX": 1 << 50},
+    {"gridZ": "three"},
+    {"gridX": None},
+)
 #: What no launch can have, and which columns it makes unknown.
 IMPOSSIBLE: list[tuple[dict[str, Any], slice]] = [
-    ({"gridX": 0}, slice(0, 3)),
-    ({"gridY": 65536}, slice(0, 3)),
-    ({"gridX": -5}, slice(0, 3)),
-    ({"gridX": 1 << 50}, slice(0, 3)),
-    ({"blockX": 2048}, slice(3, 6)),
-    ({"blockX": 1024}, slice(3, 6)),  # times 2
-    ({"blockZ": -1}, slice(3, 6)),
-    ({"registersPerThread": -1}, slice(6, 7)),
-    ({"registersPerThread": 1 << 40}, slice(6, 7)),
-    ({"staticSharedMemory": -4096}, slice(7, 8)),
-    ({"dynamicSharedMemory": 1 << 62}, slice(7, 8)),
-    ({"registersPerThread": "many"}, slice(6, 7)),
-    ({"gridZ": "three"}, slice(0, 3)),
-    ({"gridX": None}, slice(0, 3)),
+    *((wrong, GRID) for wrong in GRIDS),
+    *(({"blockX": threads}, BLOCK) for threads in (2048, 1024)),  # times 2
+    ({"blockZ": -1}, BLOCK),
+    *(({"registersPerThread": registers}, REGISTERS) for registers in (-1, 1 << 40, "many")),
+    ({"staticSharedMemory": -4096}, SHARED),
+    ({"dynamicSharedMemory": 1 << 62}, SHARED),
 ]
 
 
@@ -268,18 +269,26 @@ def test_ranges_of_emit_nvtx_name_the_operator(tmp_path: Path) -> None:
 SQL = "SELECT {}, staticSharedMemory + dynamicSharedMemory, count(*) FROM {} GROUP BY 1, 2, 3, 4, 5, 6, 7, 8"
 
 
+def grouped(path: Path, *columns: str) -> list[tuple[Any, ...]]:
+    """Launches of a file that are alike in these columns, and how many kernels they launched."""
+    trace = read(path, launches=True)
+    counted = trace.operations["launch"].drop_nulls().value_counts()
+    launches = trace.launches.with_row_index("launch").join(counted, on="launch")
+    return sorted(launches.group_by(*columns).agg(pl.col("count").sum()).rows())
+
+
+def of_sqlite(path: Path, query: str) -> list[tuple[Any, ...]]:
+    with closing(sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)) as database:
+        return sorted(database.execute(query).fetchall())
+
+
 @pytest.mark.conformance
 @pytest.mark.parametrize(
     "path", [*published("nsys", "*.sqlite"), *published("nvprof", "*.nvvp")], ids=lambda p: p.name
 )
 def test_launches_of_published_files_equal_those_of_sqlite(path: Path) -> None:
     table = "CUPTI_ACTIVITY_KIND_" + ("KERNEL" if path.suffix == ".sqlite" else "CONCURRENT_KERNEL")
-    with closing(sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)) as database:
-        rows = database.execute(SQL.format(", ".join(LAUNCH[:7]), table)).fetchall()
-    counted = read(path, launches=True).operations["launch"].drop_nulls().value_counts()
-    launches = read(path, launches=True).launches.with_row_index("launch").join(counted, on="launch")
-    grouped = launches.group_by(*LAUNCH_SHAPE).agg(pl.col("count").sum()).rows()
-    assert sorted(grouped) == sorted(rows)
+    assert grouped(path, *LAUNCH_SHAPE) == of_sqlite(path, SQL.format(", ".join(LAUNCH[:7]), table))
 
 
 @pytest.mark.conformance
@@ -293,14 +302,7 @@ def test_launches_of_a_published_rpd_file(path: Path) -> None:
         "FROM rocpd_op o JOIN rocpd_api_ops ON op_id = o.id JOIN rocpd_kernelapi ON api_id = api_ptr_id "
         "JOIN rocpd_api a ON a.id = api_id JOIN rocpd_string c ON c.id = apiName_id GROUP BY 1, 2, 3, 4, 5, 6"
     )
-    with closing(sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)) as database:
-        rows = database.execute(sql).fetchall()
-    trace = read(path, launches=True)
-    counted = trace.operations["launch"].drop_nulls().value_counts()
-    launches = trace.launches.with_row_index("launch").join(counted, on="launch")
-    assert sorted(launches.group_by(*list(LAUNCH_SHAPE)[:6]).agg(pl.col("count").sum()).rows()) == sorted(
-        rows
-    )
+    assert grouped(path, *list(LAUNCH_SHAPE)[:6]) == of_sqlite(path, sql)
 
 
 def examples() -> list[Path]:

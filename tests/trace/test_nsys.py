@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -10,19 +11,8 @@ import pytest
 from busfare.errors import InputError
 from busfare.show.words import text
 from busfare.trace import Trace, read
-from tests.trace.build_nsys import (
-    EVENT,
-    GRAPH,
-    KERNEL,
-    MEMCPY,
-    NONE_32,
-    PROCESS,
-    RUNTIME,
-    VERSIONS,
-    NsysExport,
-    global_pid,
-    small_export,
-)
+from tests.trace import build_nsys
+from tests.trace.build_nsys import KERNEL, MEMCPY, NONE_32, PROCESS, NsysExport, global_pid, small_export
 from tests.traces import omitted
 
 
@@ -30,7 +20,7 @@ def written(export: NsysExport, folder: Path, after: str = "") -> Trace:
     return read(export.write(folder / "export.sqlite", after))
 
 
-@pytest.mark.parametrize("generation", VERSIONS)
+@pytest.mark.parametrize("generation", build_nsys.VERSIONS)
 def test_every_generation_gives_the_same_operations_and_calls(generation: str, tmp_path: Path) -> None:
     trace = written(small_export(generation), tmp_path)
     wanted = [
@@ -188,7 +178,7 @@ def test_waits_without_records_are_counted(tmp_path: Path) -> None:
     export = small_export("2026.2")
     export.call("cudaStreamWaitEvent_v3020", 660, 670, 6)
     export.wait(2, 661, 669, 6, streamId=14, eventId=4, eventSyncId=88)
-    export.tables.add(EVENT)
+    export.tables.add(build_nsys.EVENT)
     trace = written(export, tmp_path)
     assert trace.events.select("kind", "event", "event_sync").rows() == [("wait", 4, 88)]
     assert omitted(trace)["waits-without-records"] == 1
@@ -214,7 +204,9 @@ def test_event_ids_of_zero_and_minus_1_are_no_event(tmp_path: Path) -> None:
 def test_graphs_traced_as_a_whole_are_opaque_and_an_omission(tmp_path: Path) -> None:
     export = small_export()
     for start in (700, 800, 900):
-        export.add(GRAPH, **export.place(start, start + 50, 6, PROCESS) | {"graphId": 3, "graphExecId": 4})
+        export.add(
+            build_nsys.GRAPH, **export.place(start, start + 50, 6, PROCESS) | {"graphId": 3, "graphExecId": 4}
+        )
     export.call("cudaGraphLaunch_v10000", 690, 695, 6)
     trace = written(export, tmp_path)
     graphs = trace.operations.filter(pl.col("kind") == "graph")
@@ -224,7 +216,7 @@ def test_graphs_traced_as_a_whole_are_opaque_and_an_omission(tmp_path: Path) -> 
 
 def test_a_trace_of_opaque_graphs_alone_was_traced(tmp_path: Path) -> None:
     export = NsysExport()
-    export.add(GRAPH, **export.place(700, 750, 6, PROCESS) | {"graphId": 3})
+    export.add(build_nsys.GRAPH, **export.place(700, 750, 6, PROCESS) | {"graphId": 3})
     trace = written(export, tmp_path)
     assert trace.operations["kind"].to_list() == ["graph"]
     assert "no-gpu-records" not in omitted(trace)
@@ -254,9 +246,8 @@ def test_no_gpu_rows_at_all_is_an_omission_and_no_idle_gpu(empty_tables: set[str
 def test_what_calls_returned_is_read(tmp_path: Path) -> None:
     export = NsysExport()
     for number, result in enumerate((0, 719, None)):
-        export.call(
-            "cudaDeviceSynchronize_v3020", 100 * number, 100 * number + 9, number + 1, returnValue=result
-        )
+        at = 100 * number
+        export.call("cudaDeviceSynchronize_v3020", at, at + 9, number + 1, returnValue=result)
     export.kernel("work", 10, 20, 9)
     trace = written(export, tmp_path)
     assert omitted(trace)["failed-calls"] == 1
@@ -302,8 +293,8 @@ def test_a_newer_nvtx_table_is_named(tmp_path: Path) -> None:
 def test_a_name_column_that_third_parties_added_changes_nothing(tmp_path: Path) -> None:
     export = small_export()
     export.columns[MEMCPY].insert(3, "name")
-    export.columns[RUNTIME].insert(0, "name")
-    for row in export.rows[MEMCPY] + export.rows[RUNTIME]:
+    export.columns[build_nsys.RUNTIME].insert(0, "name")
+    for row in export.rows[MEMCPY] + export.rows[build_nsys.RUNTIME]:
         row["name"] = "somebody's own"
     trace = written(export, tmp_path, after=f"CREATE INDEX mine ON {MEMCPY}(start);")
     assert trace.operations["bytes"].to_list() == [4096, 512, None, 8192]
@@ -364,16 +355,6 @@ def test_a_string_id_given_twice_does_not_double_rows(tmp_path: Path) -> None:
     assert (trace.operations.height, trace.calls.height) == (4, 5)
 
 
-def test_the_profilers_warnings_of_lost_records_are_omissions(tmp_path: Path) -> None:
-    export = small_export()
-    export.add("DIAGNOSTIC_EVENT", timestamp=1, text="12 CUDA events were dropped.")
-    export.add("DIAGNOSTIC_EVENT", timestamp=2, text="Profiling has started.")
-    trace = written(export, tmp_path)
-    assert [text(o.what) for o in trace.omissions if o.id == "profiler-warning"] == [
-        "12 CUDA events were dropped."
-    ]
-
-
 def test_warnings_and_errors_of_the_profiler_reach_the_user(tmp_path: Path) -> None:
     export = small_export()
     export.add("DIAGNOSTIC_EVENT", severity=1, text="Profiling has started.")
@@ -384,29 +365,29 @@ def test_warnings_and_errors_of_the_profiler_reach_the_user(tmp_path: Path) -> N
         export.add("DIAGNOSTIC_EVENT", severity=3, text="CUDA profiling could not be started.")
     export.add("DIAGNOSTIC_EVENT", severity=4, text="Verbose.")
     export.add("DIAGNOSTIC_EVENT", text="Of a version without levels.")
+    export.add("DIAGNOSTIC_EVENT", timestamp=1, text="12 CUDA events were dropped.")
     warnings = [
         (o.count, text(o.what)) for o in written(export, tmp_path).omissions if o.id == "profiler-warning"
     ]
-    assert warnings[:2] == [
+    assert warnings[:3] == [
+        (1, "12 CUDA events were dropped."),
         (3, "CUDA profiling could not be started."),
         (1, "CUDA device 0: Unified Memory cannot be traced"),
     ]
-    assert [t for _, t in warnings[2:5]] == [f"No OpenGL events collected ({number})." for number in range(3)]
-    assert warnings[5:] == [(1, "more profiler warnings; see DIAGNOSTIC_EVENT in the file")]
+    assert [t for _, t in warnings[3:5]] == [f"No OpenGL events collected ({number})." for number in range(2)]
+    assert warnings[5:] == [(2, "more profiler warnings; see DIAGNOSTIC_EVENT in the file")]
 
 
 def test_a_view_in_place_of_a_table_is_read_and_a_virtual_table_refused(tmp_path: Path) -> None:
     table, wanted = "CUPTI_ACTIVITY_KIND_KERNEL", written(small_export(), tmp_path)
     script = f'ALTER TABLE "{table}" RENAME TO kept; CREATE VIEW "{table}" AS SELECT * FROM kept'
-    assert read(small_export().write(tmp_path / "view.sqlite", after=script)).operations.equals(
-        wanted.operations
-    )
+    assert written(small_export(), tmp_path, script).operations.equals(wanted.operations)
     script = f'DROP TABLE "{table}"; CREATE VIRTUAL TABLE "{table}" USING fts5(start)'
     with pytest.raises(InputError, match=f"{table} is a virtual table"):
-        read(small_export().write(tmp_path / "virtual.sqlite", after=script))
+        written(small_export(), tmp_path, script)
     # Those that a profiler makes beside its tables do no harm.
-    path = small_export().write(tmp_path / "run.sqlite", after=f'CREATE VIEW top AS SELECT * FROM "{table}"')
-    assert read(path).operations.height == 4
+    script = f'CREATE VIEW top AS SELECT * FROM "{table}"'
+    assert written(small_export(), tmp_path, script).operations.height == 4
 
 
 def gpu(number: int, cuda: int | None, engines: int = 5) -> dict[str, int | str | None]:
@@ -455,67 +436,45 @@ def test_gpus_of_2021_without_their_cuda_facts(tmp_path: Path) -> None:
     ]
 
 
-def test_the_cuda_ordinal_names_a_gpu_and_not_nsyss_number(tmp_path: Path) -> None:
-    export = small_export("2024.5")
-    for number, cuda in enumerate((3, 2, 1, 0)):
-        export.add("TARGET_INFO_GPU", **gpu(number, cuda))
-    devices = written(export, tmp_path).devices.sort("device")
-    expected = [(0, "uuid-3"), (1, "uuid-2"), (2, "uuid-1"), (3, "uuid-0")]
-    assert devices.select("device", "uuid").rows() == expected
+@pytest.mark.parametrize(
+    ("gpus", "shown", "expected"),
+    [
+        # The ordinal of CUDA names a GPU, and not the number of nsys.
+        ([(0, 3), (1, 2), (2, 1), (3, 0)], [], [(None, number, f"uuid-{3 - number}") for number in range(4)]),
+        # The map of a process wins over the ordinal: each process was shown one GPU, which it calls 0.
+        ([(0, 0), (1, 1)], [(71, 1), (72, 0)], [(71, 0, "uuid-1"), (72, 0, "uuid-0")]),
+        # GPUs that CUDA does not see are left out, unless it sees none.
+        ([(0, -1), (1, 0)], [], [(None, 0, "uuid-1")]),
+        ([(0, None), (1, 0)], [], [(None, 0, "uuid-1")]),
+        ([(1, None)], [], [(None, 1, "uuid-1")]),
+    ],
+)
+def test_numbers_of_gpus(
+    gpus: list[tuple[int, int | None]], shown: list[tuple[int, int]], expected: list[Any], tmp_path: Path
+) -> None:
+    export = small_export("2025.6" if shown else "2024.5")
+    for number, ordinal in gpus:
+        export.add("TARGET_INFO_GPU", **gpu(number, ordinal))
+    for process, number in shown:
+        export.add("TARGET_INFO_CUDA_DEVICE", gpuId=number, cudaId=0, pid=process)
+    devices = written(export, tmp_path).devices.sort("process", "device")
+    assert devices.select("process", "device", "uuid").rows() == expected
 
 
-def test_the_map_of_a_process_wins_over_the_ordinal(tmp_path: Path) -> None:
-    export = small_export("2025.6")
-    for number in (0, 1):
-        export.add("TARGET_INFO_GPU", **gpu(number, number))
-    for process, seen in ((71, 1), (72, 0)):  # each process was shown one GPU, which it calls 0
-        export.add("TARGET_INFO_CUDA_DEVICE", gpuId=seen, cudaId=0, pid=process)
-    assert written(export, tmp_path).devices.select("process", "device", "uuid").sort("process").rows() == [
-        (71, 0, "uuid-1"),
-        (72, 0, "uuid-0"),
-    ]
-
-
-@pytest.mark.parametrize("unknown", [-1, None])
-def test_gpus_that_cuda_does_not_see_are_left_out_unless_all(unknown: int | None, tmp_path: Path) -> None:
-    export = small_export("2024.5")
-    export.add("TARGET_INFO_GPU", **gpu(0, unknown))
-    export.add("TARGET_INFO_GPU", **gpu(1, 0))
-    assert written(export, tmp_path).devices.select("device", "uuid").rows() == [(0, "uuid-1")]
-
-
-def test_nsyss_number_stands_in_where_no_ordinal_is_recorded(tmp_path: Path) -> None:
-    export = small_export("2024.5")
-    export.add("TARGET_INFO_GPU", **gpu(1, None))
-    assert written(export, tmp_path).devices["device"].to_list() == [1]
-
-
-def test_a_stream_priority_is_signed_although_stored_unsigned(tmp_path: Path) -> None:
+def test_streams_have_signed_priorities_though_stored_unsigned_and_kinds(tmp_path: Path) -> None:
     export = small_export()
-    for stream, priority in ((13, 4294967291), (14, 0), (15, 5)):
-        export.add(
-            "TARGET_INFO_CUDA_STREAM", streamId=stream, processId=71, contextId=1, priority=priority, flag=2
-        )
-    assert written(export, tmp_path).streams["priority"].to_list() == [-5, 0, 5]
-
-
-def test_stream_flags_are_named(tmp_path: Path) -> None:
-    export = small_export()
-    for flag in range(5):
-        export.add("TARGET_INFO_CUDA_STREAM", streamId=flag, processId=71, contextId=1, priority=0, flag=flag)
-    assert written(export, tmp_path).streams["kind"].to_list() == [
-        None, "blocking", "non-blocking", "null", None,
-    ]  # fmt: skip
+    for flag, priority in enumerate((4294967291, 0, 5, 0, 0)):
+        place = {"streamId": flag, "processId": 71, "contextId": 1}
+        export.add("TARGET_INFO_CUDA_STREAM", **place, priority=priority, flag=flag)
+    kinds = [None, "blocking", "non-blocking", "null", None]
+    assert written(export, tmp_path).streams["kind"].to_list() == kinds
+    assert written(export, tmp_path).streams["priority"].to_list() == [-5, 0, 5, 0, 0]
 
 
 def test_the_host_is_named(tmp_path: Path) -> None:
     export = small_export()
-    for name, value in (
-        ("CpuDescription", "EPYC"),
-        ("Hostname", "n1"),
-        ("CpuCores", "64"),
-        ("NvDriverVersion", ""),
-    ):
+    facts = {"CpuDescription": "EPYC", "Hostname": "n1", "CpuCores": "64", "NvDriverVersion": ""}
+    for name, value in facts.items():
         export.add("TARGET_INFO_SYSTEM_ENV", globalVid=0, name=name, value=value)
     assert written(export, tmp_path).host == {"cpu": "EPYC", "hostname": "n1"}
 
@@ -523,10 +482,8 @@ def test_the_host_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("environment", "rank"),
     [
-        (
-            "HOME=/root;OMPI_COMM_WORLD_RANK=7;SLURM_PROCID=0;",
-            "7",
-        ),  # mpirun in a batch script, whose rank is 0
+        # mpirun in a batch script, whose rank is 0
+        ("HOME=/root;OMPI_COMM_WORLD_RANK=7;SLURM_PROCID=0;", "7"),
         ("SLURM_NODEID=0 SLURM_PROCID=12 PATH=/bin", "12"),
         ("SLURM_PROCID=3", "3"),
         ("SLURM_PROCID=1;LOCAL_RANK=2;RANK=10;WORLD_SIZE=16", "10"),  # torchrun, once a node
@@ -547,10 +504,8 @@ def test_gpus_that_cuda_alone_names_and_memory_in_mib(tmp_path: Path) -> None:
     export.without("TARGET_INFO_GPU", None)
     export.columns["TARGET_INFO_CUDA_GPU"] += ["name", "globalMemorySize"]
     facts = {"coreClockRate": 1380000, "numMultiprocessors": 80, "name": "Tesla V100-PCIE-32GB"}
-    for number, memory, bandwidth, bus in (
-        (0, 32510, 0, "0000:05:00.0"),
-        (1, 34 << 30, 900_000_000, "<UNKNOWN_BUS_ID>"),
-    ):
+    gpus = ((0, 32510, 0, "0000:05:00.0"), (1, 34 << 30, 900_000_000, "<UNKNOWN_BUS_ID>"))
+    for number, memory, bandwidth, bus in gpus:
         sizes = {"globalMemorySize": memory, "globalMemoryBandwidth": bandwidth, "pciBusId": bus}
         export.add("TARGET_INFO_CUDA_GPU", deviceId=number, **sizes, **facts)
     columns = ("device", "name", "memory_bytes", "memory_bandwidth_bytes_per_s", "multiprocessors", "bus_id")

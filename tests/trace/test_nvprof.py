@@ -95,16 +95,14 @@ def test_kernels_of_all_three_tables(table: str, tmp_path: Path) -> None:
 def test_calls_have_numbers(table: str, number: int, name: str, waits_for: str, tmp_path: Path) -> None:
     file = NvprofFile()
     file.call(number, 0, 10, 1, table)
-    trace = written(file, tmp_path)
-    assert trace.calls.select("name", "waits_for").row(0) == (name, waits_for)
+    assert written(file, tmp_path).calls.select("name", "waits_for").row(0) == (name, waits_for)
 
 
 def test_a_call_of_the_per_thread_stream_is_plainly_named(tmp_path: Path) -> None:
     file = NvprofFile()
     for number in (234, 235, 236, 237, 238, 239, 240, 241, 242, 243, 244, 245, 246, 247, 248, 249, 250):
         file.call(number, 10 * number, 10 * number + 5, number)
-    names = written(file, tmp_path).calls["name"].cast(pl.String)
-    assert names.str.contains("_pt[sd][sz]?$").sum() == 0
+    assert written(file, tmp_path).calls["name"].cast(pl.String).str.contains("_pt[sd][sz]?$").sum() == 0
 
 
 def test_calls_of_unknown_number_are_counted_and_wait_for_nothing(tmp_path: Path) -> None:

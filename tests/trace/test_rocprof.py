@@ -8,23 +8,19 @@ import polars as pl
 import pytest
 
 from busfare.trace import Trace, read
-from tests.trace.build_rocprof import (
-    CPU,
-    GPU_0,
-    GPU_1,
-    HIP,
-    MARKER,
-    MEMORY,
-    PROCESS,
-    ProcessTables,
-    small_process,
-    write_rocpd,
-)
+from tests.trace import build_rocprof
+from tests.trace.build_rocprof import CPU, GPU_0, GPU_1, PROCESS, ProcessTables, small_process, write_rocpd
 from tests.trace.build_rocprof_files import ALLOCATION, D2H, H2D, JsonRun, write_json
 from tests.trace.build_rocprof_files import CPU as CPU_HANDLE
 from tests.trace.build_rocprof_files import GPU_0 as GPU_HANDLE
 from tests.trace.sqlite_file import Value
 from tests.traces import omitted
+
+#: Columns of the table of allocations.
+ALLOCATED = [
+    "id", "guid", "nid", "pid", "tid", "agent_id", "type", "level", "start", "end", "address", "size", "queue_id",
+    "stream_id", "event_id",
+]  # fmt: skip
 
 
 def written(folder: Path, *processes: ProcessTables) -> Trace:
@@ -117,9 +113,6 @@ def test_an_id_given_twice_does_not_double_rows(tmp_path: Path) -> None:
     process.twice(*(f"rocpd_{table}" for table in tables))
     trace = written(tmp_path, process)
     assert (trace.operations.height, trace.calls.height, trace.markers.height) == (3, 3, 1)
-
-
-def test_a_timestamp_given_twice_does_not_double_rows(tmp_path: Path) -> None:
     process = small_process(schema=4)
     process.twice("rocpd_timestamp", "rocpd_track")
     assert written(tmp_path, process).operations.height == 3
@@ -127,7 +120,7 @@ def test_a_timestamp_given_twice_does_not_double_rows(tmp_path: Path) -> None:
 
 def test_calls_without_a_name(tmp_path: Path) -> None:
     process = small_process()
-    process.add("rocpd_region", **process.place(1600, 1610, 15, HIP) | {"name_id": 9999})
+    process.add("rocpd_region", **process.place(1600, 1610, 15, build_rocprof.HIP) | {"name_id": 9999})
     assert written(tmp_path, process).calls["name"].to_list()[-1] == "(unnamed call)"
 
 
@@ -152,14 +145,12 @@ def test_a_marker_called_like_a_function_allocates_nothing(tmp_path: Path) -> No
     process = small_process()
     of_copy = process.rows["rocpd_memory_copy"][0]
     of_copy |= {"src_address": 0x1000, "dst_address": 0x9000}
-    process.columns["rocpd_memory_allocate"] = [
-        *["id", "pid", "tid", "start", "end", "event_id", "agent_id", "type", "level", "address", "size"]
-    ]
+    process.columns["rocpd_memory_allocate"] = ALLOCATED
     for agent, address in ((CPU, 0x1000), (GPU_0, 0x9000)):
         place = process.place(900, 910, 20, "MEMORY_ALLOCATION")
         what: dict[str, Value] = {"agent_id": agent, "type": "ALLOC", "level": "REAL"}
         process.add("rocpd_memory_allocate", **place, **what, address=address, size=4096)
-    process.call("hipHostMalloc of the input", 890, 920, 19, MARKER)
+    process.call("hipHostMalloc of the input", 890, 920, 19, build_rocprof.MARKER)
     assert "pinned" not in written(tmp_path, process).operations["source_memory"].to_list()
 
 
@@ -229,24 +220,14 @@ class Run:
 
     def database(self, path: Path) -> Trace:
         tables = ProcessTables("_0001")
-        tables.columns["rocpd_memory_allocate"] = [
-            *[
-                "id", "guid", "nid", "pid", "tid", "agent_id", "type", "level", "start", "end", "address",
-                "size",
-            ],
-            *["queue_id", "stream_id", "event_id"],
-        ]  # fmt: skip
+        tables.columns["rocpd_memory_allocate"] = ALLOCATED
         for name, start, end, id in self.calls:
             tables.call(name, start, end, id)
         for number, (address, on_gpu, size, at) in enumerate(self.memory):
-            place = tables.place(at, at + 2, 5000 + number, MEMORY)
-            what = {
-                "type": "FREE" if size is None else "ALLOC",
-                "level": "REAL",
-                "address": address,
-                "size": size,
-            }
-            tables.add("rocpd_memory_allocate", **place | what | {"agent_id": GPU_0 if on_gpu else CPU})
+            place = tables.place(at, at + 2, 5000 + number, build_rocprof.MEMORY)
+            kind, agent = "FREE" if size is None else "ALLOC", GPU_0 if on_gpu else CPU
+            what = {"type": kind, "level": "REAL", "agent_id": agent, "address": address, "size": size}
+            tables.add("rocpd_memory_allocate", **place | what)
         for source, destination, at, id in self.copied:
             ends = (CPU, GPU_0) if destination >> 40 == DEVICE >> 40 else (GPU_0, CPU)
             tables.copy(None, *ends, 64, at, at + 5, id)

@@ -64,10 +64,8 @@ def of_rocpd(files: Files) -> None:
     names, rows = files["kernel_trace"]
     files["kernel_trace"] = (["Guid", *(name.title() for name in names)], [["0000-1", *row] for row in rows])
     names, calls = files.pop("hip_api_trace")
-    files["regions_trace"] = (
-        ["Guid", *names],
-        [["0000-1", *row] for row in calls + files.pop("marker_api_trace")[1]],
-    )
+    calls = calls + files.pop("marker_api_trace")[1]
+    files["regions_trace"] = (["Guid", *names], [["0000-1", *row] for row in calls])
 
 
 @pytest.mark.parametrize("version", [as_of_6_2, by_type, of_rocpd])
@@ -99,9 +97,7 @@ def test_without_a_list_of_agents_those_that_work_are_the_gpus(tmp_path: Path) -
 def test_several_processes_in_a_directory(tmp_path: Path) -> None:
     folder = write_csv(tmp_path / "host", small_csv())
     write_csv(folder, small_csv(), "4141_")
-    with pytest.raises(
-        InputError, match=r"CSV files of 2 processes .3131, 4141.*give one file of the process"
-    ):
+    with pytest.raises(InputError, match=r"files of 2 processes .3131, 4141.*give one file of the process"):
         read(folder)
     assert read(folder / "4141_hip_api_trace.csv").operations.height == 3
     assert not is_trace_directory(folder)  # a job: of each process the file of kernels is the trace
@@ -118,6 +114,7 @@ STATISTICS = b'"Name","Calls","TotalDurationNs","AverageNs"\n"hipFree",1,2,2\n'
 COUNTERS = (
     b'"Correlation_Id","Dispatch_Id","Kernel_Name","Counter_Name","Counter_Value"\n1,1,"k","SQ_WAVES",9\n'
 )
+AGENTS = b'"Node_Id","Agent_Type"\n0,"CPU"\n'
 V1_COUNTERS = b"Index,KernelName,gpu-id,queue-id,GPUBusy\n0,k,4,0,100\n"
 
 
@@ -127,11 +124,7 @@ V1_COUNTERS = b"Index,KernelName,gpu-id,queue-id,GPUBusy\n0,k,4,0,100\n"
         ("results.hip_stats.csv", STATISTICS, "not a trace but statistics.*rocprofv3 --runtime-trace"),
         ("3131_counter_collection.csv", COUNTERS, "not a trace but counters"),
         ("results.csv", V1_COUNTERS, "not a trace but counters"),
-        (
-            "3131_agent_info.csv",
-            b'"Node_Id","Agent_Type"\n0,"CPU"\n',
-            "not a trace but a list of the machine's agents",
-        ),
+        ("3131_agent_info.csv", AGENTS, "not a trace but a list of the machine's agents"),
         ("table.csv", b"start,end\n1,2\n", "not a trace that busfare knows"),
     ],
 )

@@ -64,9 +64,8 @@ def test_a_call_around_the_copying_call_has_no_copy(tmp_path: Path) -> None:
 
 
 def with_barrier(rows: Rows) -> None:
-    rows["OPS"].append(
-        rows["OPS"][0] | {"Name": '"<barrier packet>"', "BeginNs": 1600, "EndNs": 9600, "__section": 518}
-    )
+    barrier = {"Name": '"<barrier packet>"', "BeginNs": 1600, "EndNs": 9600, "__section": 518}
+    rows["OPS"].append(rows["OPS"][0] | barrier)
 
 
 def test_packets_that_wait_are_no_kernels(tmp_path: Path) -> None:
@@ -141,8 +140,7 @@ def test_events_drawn_elsewhere_are_counted(tmp_path: Path) -> None:
     for event in events:
         if event.get("ph") == "M" and event["args"]["name"] == "GPU0":
             event["args"]["name"] = "Others"
-    trace = read(write_v1_json(tmp_path / "results.json", events))
-    assert omitted(trace)["unknown-events"] == 1
+    assert omitted(read(write_v1_json(tmp_path / "results.json", events)))["unknown-events"] == 1
 
 
 def with_two_copies_of_a_call(rows: Rows) -> None:
@@ -153,9 +151,8 @@ def test_the_size_of_a_call_of_several_copies_is_nobodys(tmp_path: Path) -> None
     database, drawn = forms(tmp_path, with_two_copies_of_a_call)
     assert database.operations["bytes"].to_list() == [4096, None, None, None]
     assert omitted(database)["unknown-sizes"] == 2
-    assert (
-        drawn.operations.filter(kind="copy")["bytes"].null_count() == 3
-    )  # more copies than calls: none is known
+    # More copies than calls: none is known.
+    assert drawn.operations.filter(kind="copy")["bytes"].null_count() == 3
     assert drawn.operations.filter(kind="kernel")["correlation"].null_count() == 0
 
 
@@ -211,10 +208,8 @@ def test_kernels_of_a_program_without_hip(name: str, tmp_path: Path) -> None:
         "Index": 1,
     }  # fmt: skip
     copies = ["BeginNs", "EndNs", "Name", "pid", "tid", "Index", "proc-id"]
-    tables = {name: [MEASURED], "HSA": [call], "COPY": []}
-    database = write_sqlite(
-        tmp_path / "results.db", {name: [*MEASURED], "HSA": [*call], "COPY": copies}, tables
-    )
+    columns = {name: [*MEASURED], "HSA": [*call], "COPY": copies}
+    database = write_sqlite(tmp_path / "results.db", columns, {name: [MEASURED], "HSA": [call], "COPY": []})
     drawn = [
         {"ph": "M", "name": "process_name", "pid": pid, "args": {"name": section}}
         for pid, section in ((3, "CPU HSA API"), (7, "GPU1"))
@@ -233,9 +228,8 @@ def test_kernels_of_a_program_without_hip(name: str, tmp_path: Path) -> None:
 def test_kernels_that_stand_in_two_tables_count_once(tmp_path: Path) -> None:
     rows = v1_rows()
     columns = {table: [*rows_of[0]] for table, rows_of in rows.items()}
-    trace = read(
-        write_sqlite(tmp_path / "results.db", columns | {"KERN": [*MEASURED]}, rows | {"KERN": [MEASURED]})
-    )
+    columns, rows = columns | {"KERN": [*MEASURED]}, rows | {"KERN": [MEASURED]}
+    trace = read(write_sqlite(tmp_path / "results.db", columns, rows))
     assert trace.operations.filter(kind="kernel")["name"].to_list() == ["axpy(float*)"]
 
 

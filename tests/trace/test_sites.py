@@ -55,12 +55,9 @@ def test_innermost_spans_and_stacks_are_those_of_a_search() -> None:
     ).sample(fraction=1.0, shuffle=True, seed=5)
     points = pl.DataFrame({"process": [1] * 120, "thread": [1, 2, 3] * 40, "start_ns": range(120)})
     named, number = stacks(frame, points, np.arange(frame.height))
+    rows = [*enumerate(frame.rows())]
     around = [
-        sorted(
-            (start - end, row)
-            for row, (_, of_thread, start, end) in enumerate(frame.rows())
-            if of_thread == thread and start <= at < end
-        )
+        sorted((s - e, row) for row, (_, of_thread, s, e) in rows if of_thread == thread and s <= at < e)
         for _, thread, at in points.rows()
     ]
     assert [named[n] for n in number] == [tuple(row for _, row in stack) for stack in around]
@@ -70,11 +67,10 @@ def test_innermost_spans_and_stacks_are_those_of_a_search() -> None:
 
 
 def test_of_deep_stacks_the_innermost_are_named() -> None:
-    deep = pl.DataFrame(
-        {"process": [1] * 40, "thread": [1] * 40, "start_ns": range(40), "end_ns": range(200, 160, -1)}
-    )
+    ends = {"start_ns": range(40), "end_ns": range(200, 160, -1)}
+    point = pl.DataFrame({"process": [1], "thread": [1], "start_ns": [50]})
     named, number = stacks(
-        deep, pl.DataFrame({"process": [1], "thread": [1], "start_ns": [50]}), np.arange(40)
+        pl.DataFrame({"process": [1] * 40, "thread": [1] * 40, **ends}), point, np.arange(40)
     )
     assert [named[n] for n in number] == [tuple(range(40 - MOST_NAMED, 40))]
 

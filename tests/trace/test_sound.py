@@ -72,18 +72,10 @@ def test_markers_alone_count_from_the_first_of_them() -> None:
     assert trace.markers.select("start_ns", "end_ns").rows() == [(0, None), (100, 300)]
 
 
-@pytest.mark.parametrize(
-    ("start", "end"),
-    [
-        (None, 5),
-        (5, None),
-        (None, None),
-        (LATEST + 1, LATEST + 2),
-        (5, LATEST + 1),
-        (-(1 << 62), 5),
-        ((1 << 63) - 1, 5),
-    ],
-)
+FAR = [(LATEST + 1, LATEST + 2), (5, LATEST + 1), (-(1 << 62), 5), ((1 << 63) - 1, 5)]
+
+
+@pytest.mark.parametrize(("start", "end"), [(None, 5), (5, None), (None, None), *FAR])
 def test_rows_without_usable_times_are_left_out_and_counted(start: int | None, end: int | None) -> None:
     bad = {"start_ns": start, "end_ns": end}
     trace = trace_of([operation(10, 20), operation(start, end)], [{"start_ns": 10, "end_ns": 12}, bad])
@@ -114,13 +106,8 @@ def test_impossible_sizes_are_unknown_and_counted_once(size: int) -> None:
 
 
 def test_unknown_sizes_are_counted_of_copies_and_migrations_only() -> None:
-    trace = trace_of(
-        [
-            operation(i, i + 1) | {"kind": kind}
-            for i, kind in enumerate(["copy", "migration", "set", "kernel"])
-        ]
-    )
-    assert omitted(trace)["unknown-sizes"] == 2
+    kinds = ("copy", "migration", "set", "kernel")
+    assert omitted(trace_of([operation(0, 1, kind=kind) for kind in kinds]))["unknown-sizes"] == 2
 
 
 def test_sums_of_the_largest_sizes_stay_positive() -> None:
@@ -145,22 +132,10 @@ def test_an_event_that_ends_before_it_starts_has_no_end() -> None:
 
 
 def test_events_without_times_are_counted() -> None:
-    trace = trace_of(
-        [operation(0, 9)], events=[{"kind": "record"}, {"kind": "wait", "start_ns": 1, "end_ns": 2}]
-    )
+    events: list[dict[str, object]] = [{"kind": "record"}, {"kind": "wait", "start_ns": 1, "end_ns": 2}]
+    trace = trace_of([operation(0, 9)], events=events)
     assert trace.events["kind"].to_list() == ["wait"]
     assert omitted(trace)["records-without-call"] == 1
-
-
-def copy_and_call(memory: str | None, direction: str, waits_for: str) -> str:
-    copy = operation(
-        10, 20, bytes=1, direction=direction, destination_memory=memory, process=1, correlation=7
-    )
-    call = {"start_ns": 0, "end_ns": 30, "process": 1, "correlation": 7, "waits_for": waits_for}
-    of_peer = {"start_ns": 0, "end_ns": 30, "process": 2, "correlation": 7, "waits_for": "none"}
-    trace = trace_of([copy | {"kind": "copy"}], [call, of_peer])
-    assert trace.calls["waits_for"].to_list()[1] == "none"  # the same number of another process
-    return str(trace.calls["waits_for"].to_list()[0])
 
 
 @pytest.mark.parametrize(
@@ -174,7 +149,11 @@ def copy_and_call(memory: str | None, direction: str, waits_for: str) -> str:
     ],
 )
 def test_copies_to_pageable_memory_block(memory: str | None, direction: str, before: str, after: str) -> None:
-    assert copy_and_call(memory, direction, before) == after
+    what = {"direction": direction, "destination_memory": memory, "process": 1, "correlation": 7}
+    call = {"start_ns": 0, "end_ns": 30, "process": 1, "correlation": 7, "waits_for": before}
+    of_peer = call | {"process": 2, "waits_for": "none"}  # the same number of another process
+    trace = trace_of([operation(10, 20, kind="copy", bytes=1, **what)], [call, of_peer])
+    assert trace.calls["waits_for"].to_list() == [after, "none"]
 
 
 def test_operations_without_a_call_are_counted_where_there_are_calls() -> None:
@@ -194,9 +173,7 @@ def test_nothing_at_all() -> None:
 
 def test_a_file_that_names_thousands_of_gpus_is_refused() -> None:
     def of_gpus(count: int) -> Trace:
-        return trace_of(
-            [{"kind": "kernel", "start_ns": n, "end_ns": n + 1, "device": 7 * n} for n in range(count)]
-        )
+        return trace_of([operation(n, n + 1, device=7 * n) for n in range(count)])
 
     assert of_gpus(1024).operations.height == 1024
     with pytest.raises(InputError, match="operations of 1,025 GPUs"):
@@ -248,8 +225,7 @@ def test_a_failed_program_says_how_many_calls_failed_and_which_first() -> None:
     assert "first cudaStreamSynchronize with cudaErrorIllegalAddress (700)" in what(trace, "failed-calls")
     assert "record with" not in what(trace, "no-gpu-records")
     assert trace.calls["waits_for"].to_list() == ["stream", "none", "none"]
-    unnamed = with_calls(returning(12345))
-    assert "with CUDA's error 12345" in what(unnamed, "failed-calls")
+    assert "with CUDA's error 12345" in what(with_calls(returning(12345)), "failed-calls")
 
 
 @pytest.mark.parametrize(("result", "name"), [(600, "cudaEventQuery"), (700, "cudaGetLastError")])
@@ -315,10 +291,8 @@ FAR_NS = 31 * 86_400 * 10**9
 )
 def test_a_kernel_that_is_a_month_away_makes_no_run_of_a_month(start: int, end: int | None) -> None:
     rows = [operation(10 * n, 10 * n + 5) for n in range(4)]
-    trace = trace_of(
-        [*rows, operation(start, start + 7 if end is None else end)],
-        [{"start_ns": 0, "end_ns": 40, "name": "cuInit"}],
-    )
+    far = operation(start, start + 7 if end is None else end)
+    trace = trace_of([*rows, far], [{"start_ns": 0, "end_ns": 40, "name": "cuInit"}])
     assert trace.makespan_seconds == pytest.approx(40e-6, abs=40e-6)
     assert omitted(trace)["far-away"] == 1 and trace.operations.height == 4
 
@@ -378,13 +352,10 @@ def test_a_row_far_longer_than_all_else_is_left_out(row: Any) -> None:
     assert trace.makespan_seconds == 1.99e-3 and trace.markers.is_empty() and trace.activity.is_empty()
 
 
-@pytest.mark.parametrize(
-    "rows",
-    [
-        (made(kernel(10, 1e10), 0, 5), call(6, 1e10 + 5, "cudaDeviceSynchronize", "device")),
-        (kernel(0, 1e10),),
-    ],
-)
+WAITED_FOR = (made(kernel(10, 1e10), 0, 5), call(6, 1e10 + 5, "cudaDeviceSynchronize", "device"))
+
+
+@pytest.mark.parametrize("rows", [WAITED_FOR, (kernel(0, 1e10),)])
 def test_a_kernel_of_hours_stays_if_a_call_waits_for_it_or_it_is_all(rows: Any) -> None:
     trace = run(*rows)
     make_sound(trace)
@@ -393,9 +364,8 @@ def test_a_kernel_of_hours_stays_if_a_call_waits_for_it_or_it_is_all(rows: Any) 
 
 def test_a_copy_that_a_graph_lists_a_second_time_is_left_out() -> None:
     size = 1 << 29  # read and written: 7.2 TB/s, and 230 TB/s the second time
-    trace = trace_of(
-        [copied(0, 149_000, size), copied(150_000, 4600, size), copied(200_000, 300_000, size, 2)]
-    )
+    copies = copied(0, 149_000, size), copied(150_000, 4600, size), copied(200_000, 300_000, size, 2)
+    trace = trace_of([*copies])
     assert trace.operations["bytes"].to_list() == [size, size]
     assert (trace.operations["end_ns"] - trace.operations["start_ns"]).to_list() == [149_000, 300_000]
     assert omitted(trace)["listed-twice"] == 1 and "impossible-rates" not in omitted(trace)
@@ -439,11 +409,8 @@ def test_a_copy_listed_twice_at_a_possible_rate_is_left_out(rows: list[dict[str,
         [copied(0, 90_000, SIZE), copied(89_000, 90_000, SIZE)],
         # A loop runs the kernels of its nodes again, too.
         [
-            *[node_of(copied(n * 200_000, 90_000, SIZE), 5) for n in range(2)],
-            *[
-                operation(n * 200_000 + 95_000, n * 200_000 + 99_000, correlation=1, graph_node=6)
-                for n in range(2)
-            ],
+            *[node_of(copied(at, 90_000, SIZE), 5) for at in (0, 200_000)],
+            *[operation(at, at + 4_000, correlation=1, graph_node=6) for at in (95_000, 295_000)],
         ],
     ],
 )
@@ -453,10 +420,8 @@ def test_copies_that_are_alike_stay_where_they_can_be_two(rows: list[dict[str, o
 
 
 def test_a_copy_that_is_faster_than_any_memory_has_no_size() -> None:
-    trace = trace_of(
-        [copied(0, 4600, 1 << 29), copied(5000, 30_000, 1 << 29, 2, "h2d"), copied(9000, 0, 64, 3)]
-    )
+    copies = copied(0, 4600, 1 << 29), copied(5000, 30_000, 1 << 29, 2, "h2d"), copied(9000, 0, 64, 3)
+    trace = trace_of([*copies])
     assert trace.operations["bytes"].to_list() == [None, 1 << 29, 64]
-    assert omitted(trace)["impossible-rates"] == 1 and not {"listed-twice", "unknown-sizes"} & {
-        *omitted(trace)
-    }
+    assert omitted(trace)["impossible-rates"] == 1
+    assert not {"listed-twice", "unknown-sizes"} & {*omitted(trace)}

@@ -5,22 +5,13 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from busfare.trace.tables import (
-    CALLS,
-    DEVICES,
-    EVENTS,
-    LAUNCHES,
-    MARKERS,
-    OPERATIONS,
-    OPERATIONS_RECORDED,
-    STREAMS,
-    Schema,
-    conform,
-    empty,
-)
+from busfare.trace import tables
+from busfare.trace.tables import OPERATIONS, OPERATIONS_RECORDED, Schema, conform, empty
+
+TABLES = ("OPERATIONS", "CALLS", "EVENTS", "MARKERS", "DEVICES", "STREAMS", "LAUNCHES")
 
 
-@pytest.mark.parametrize("schema", [OPERATIONS, CALLS, EVENTS, MARKERS, DEVICES, STREAMS, LAUNCHES])
+@pytest.mark.parametrize("schema", [getattr(tables, name) for name in TABLES], ids=TABLES)
 def test_an_empty_table_and_a_table_of_unknown_columns_have_the_schema(schema: Schema) -> None:
     assert dict(empty(schema).schema) == dict(schema)
     conformed = conform(pl.DataFrame({"somebody's": [1, 2]}), schema)

@@ -39,9 +39,8 @@ def test_exposed_time_is_counted_per_gpu() -> None:
 
 
 def test_the_makespan_spans_calls_and_operations() -> None:
-    assert account.totals(
-        trace(kernel(10, 20), calls=[call(2, 3, "cudaLaunchKernel")])
-    ).makespan_seconds == pytest.approx(18e-6)
+    launched = trace(kernel(10, 20), calls=[call(2, 3, "cudaLaunchKernel")])
+    assert account.totals(launched).makespan_seconds == pytest.approx(18e-6)
 
 
 def test_migrations_count_as_transfers_and_graph_work_as_work() -> None:
@@ -83,20 +82,11 @@ def test_paths_differ_by_memory() -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "lower", "upper"),
-    [
-        (0, 0, 10),
-        (1, 0, 10),
-        (9, 0, 10),
-        (10, 10, 100),
-        (99, 10, 100),
-        (100, 100, 1000),
-        (10**9, 10**9, 10**10),
-    ],
+    ("size", "lower"), [(0, 0), (1, 0), (9, 0), (10, 10), (99, 10), (100, 100), (10**9, 10**9)]
 )
-def test_sizes_fall_into_their_decade(size: int, lower: int, upper: int) -> None:
+def test_sizes_fall_into_their_decade(size: int, lower: int) -> None:
     (row,) = account.size_histogram(trace(copy(0, 5, size))).to_dicts()
-    assert (row["lower_bytes"], row["upper_bytes"], row["count"]) == (lower, upper, 1)
+    assert (row["lower_bytes"], row["upper_bytes"], row["count"]) == (lower, 10 * max(1, lower), 1)
     assert row["seconds"] == pytest.approx(5e-6)
 
 
@@ -166,8 +156,7 @@ def test_kernels_that_carry_data_between_gpus_are_communication_and_no_work() ->
     ],
 )
 def test_the_kernels_name_identifies_communication(name: str | None, carries: bool) -> None:
-    made = trace(kernel(0, 10, name), kernel(10, 20, "work"))
-    assert account.totals(made).communication.count == carries
+    assert account.totals(trace(kernel(0, 10, name), kernel(10, 20, "work"))).communication.count == carries
 
 
 def test_paths_that_took_equally_long_stand_in_a_fixed_order() -> None:

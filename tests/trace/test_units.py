@@ -76,11 +76,8 @@ def test_a_few_steps_are_the_unit_though_too_few_to_compare() -> None:
 
 
 def test_every_gpu_has_its_unit() -> None:
-    rows = [
-        kernel(100 * n + 40 * gpu, 100 * n + 40 * gpu + 20, "step", device=gpu)
-        for n in range(8)
-        for gpu in (0, 1)
-    ]
+    starts = [(100 * n + 40 * gpu, gpu) for n in range(8) for gpu in (0, 1)]
+    rows = [kernel(start, start + 20, "step", device=gpu) for start, gpu in starts]
     assert [(unit.device, len(unit.starts)) for unit in units_of(trace(*rows))] == [(0, 8), (1, 8)]
 
 
@@ -91,12 +88,8 @@ def test_nothing_repeats_in_a_trace_of_unlike_operations() -> None:
 
 def test_two_traces_share_the_unit_that_they_have_in_common() -> None:
     before, after = steps(10), steps(8, period_us=120)
-    after = replace(
-        after,
-        operations=after.operations.with_columns(
-            pl.col("name").cast(pl.String).replace("update", "fused").cast(pl.Categorical)
-        ),
-    )
+    renamed = pl.col("name").cast(pl.String).replace("update", "fused").cast(pl.Categorical)
+    after = replace(after, operations=after.operations.with_columns(renamed))
     ((old, new),) = shared_units(before, after)
     assert old.name == new.name == "copy h2d 4096"
     assert (set(old.periods), set(new.periods)) == ({100_000}, {120_000})
@@ -109,10 +102,8 @@ def test_consecutive_windows_hold_everything_once() -> None:
         assert sum(getattr(part, table).height for part in parts) == getattr(whole, table).height
         assert all(getattr(part, table)["start_ns"].min() >= 0 for part in parts)
     assert [part.origin_ns for part in parts] == [0, 250_000, 500_000, 750_000]
-    assert (
-        omitted(parts[0])["part"]
-        == 2 * whole.operations.height - parts[0].operations.height - parts[0].calls.height
-    )
+    left = 2 * whole.operations.height - parts[0].operations.height - parts[0].calls.height
+    assert omitted(parts[0])["part"] == left
 
 
 def test_what_straddles_the_edge_of_a_window_belongs_to_where_it_begins() -> None:
@@ -177,8 +168,6 @@ def test_long_traces_are_followed_to_their_end(monkeypatch: pytest.MonkeyPatch) 
 def test_a_unit_is_the_step_that_accumulates_gradients_where_it_repeats(steps: int) -> None:
     """Four passes of thirty kernels, then a single kernel of the optimiser; five steps are too few to be judged."""
     names = [*[f"layer{number}" for number in range(30)] * 4, "adam"] * steps
-    trace = run(
-        *(made(kernel(10 * n + 2, 10 * n + 10, name), 10 * n, 10 * n + 1) for n, name in enumerate(names))
-    )
-    (units,) = units_of(trace)
+    starts = [(10 * n, name) for n, name in enumerate(names)]
+    (units,) = units_of(run(*(made(kernel(at + 2, at + 10, name), at, at + 1) for at, name in starts)))
     assert (units.name, len(units.starts)) == (("adam", 12) if steps == 12 else (units.name, 20))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import polars as pl
 import pytest
 
 from busfare.advise import guess_node
@@ -14,25 +13,13 @@ from busfare.show.words import text
 from busfare.trace import Trace, may_be_trace, read
 from busfare.trace.readers import xla
 from busfare.trace.tables import DEVICES
-from tests.trace.build_xla import (
-    COPY_IN,
-    KERNEL,
-    Plane,
-    field,
-    small_planes,
-    space,
-    time_line,
-    write_space,
-    write_time_line,
-)
+from tests.trace import build_xla
+from tests.trace.build_xla import KERNEL, Plane, small_planes, space, time_line, write_space, write_time_line
+from tests.traces import omitted
 
 
 def read_planes(folder: Path, *planes: Plane) -> Trace:
     return read(write_space(folder / "host.xplane.pb", *planes))
-
-
-def omitted(trace: Trace) -> set[str]:
-    return {omission.id for omission in trace.omissions}
 
 
 def test_operations_have_what_their_details_say(tmp_path: Path) -> None:
@@ -52,7 +39,7 @@ def test_operations_have_what_their_details_say(tmp_path: Path) -> None:
     assert (trace.format, trace.producer, trace.host) == (
         "xla", "JAX 0.10.2 (XLA's profiler)", {"hostname": "n1"},
     )  # fmt: skip
-    assert omitted(trace) == set()
+    assert omitted(trace).keys() == set()
 
 
 def test_events_with_a_correlation_are_calls_and_the_rest_are_ranges(tmp_path: Path) -> None:
@@ -118,7 +105,7 @@ def test_what_rocm_never_looked_up_is_not_believed(tmp_path: Path) -> None:
     assert trace.calls["name"].to_list() == ["hipLaunchKernel"]
     node = guess_node(trace)
     assert node is not None and node.name == "mi300x"
-    assert omitted(trace) == {"calls-named-by-work", "cut-window"}
+    assert omitted(trace).keys() == {"calls-named-by-work", "cut-window"}
 
 
 def test_calls_named_as_their_work_have_the_drivers_names(tmp_path: Path) -> None:
@@ -153,7 +140,7 @@ def test_graphs_are_seen_whole_or_node_by_node(tmp_path: Path) -> None:
         ("kernel", -1), ("kernel", -2), ("kernel", 77), ("graph", None),
     ]  # fmt: skip
     assert trace.calls["name"].unique().to_list() == ["cuGraphLaunch"]
-    assert omitted(trace) == {"graph-nodes", "opaque-graphs"}
+    assert omitted(trace).keys() == {"graph-nodes", "opaque-graphs"}
 
 
 def test_times_of_lines_that_begin_at_different_moments_share_a_clock(tmp_path: Path) -> None:
@@ -180,24 +167,27 @@ def test_a_plane_that_is_cut_or_damaged_is_left_out(tmp_path: Path) -> None:
     path.write_bytes(whole[:-40])
     trace = read(path)
     assert (trace.operations.height, trace.calls.height) == (4, 0)
-    assert omitted(trace) == {"truncated", "no-calls"}
+    assert omitted(trace).keys() == {"truncated", "no-calls"}
     path.write_bytes(
-        space(metadata, gpu) + field(1, b"\x12\xff") + field(1, host.content()) + field(3, "dropped")
+        space(metadata, gpu)
+        + build_xla.field(1, b"\x12\xff")
+        + build_xla.field(1, host.content())
+        + build_xla.field(3, "dropped")
     )
     trace = read(path)
     assert (trace.operations.height, trace.calls.height) == (4, 4)
-    assert omitted(trace) == {"damaged", "profiler-warning"}
+    assert omitted(trace).keys() == {"damaged", "profiler-warning"}
     path.write_bytes(space(metadata)[:20])
     with pytest.raises(InputError, match="unreadable profile"):
         read(path)
     path.write_bytes(whole + b"\x08\x01")
-    assert omitted(read(path)) == {"damaged"}
+    assert omitted(read(path)).keys() == {"damaged"}
 
 
 def test_events_of_unknown_kind_are_left_out(tmp_path: Path) -> None:
     gpu = Plane("/device:GPU:0").line(1, "Stream #1", [
         ("odd", 2000, 5, {"correlation_id": 1}),
-        ("MemcpyH2D", 2010, 5, {"correlation_id": 2, "memcpy_details": COPY_IN}),
+        ("MemcpyH2D", 2010, 5, {"correlation_id": 2, "memcpy_details": build_xla.COPY_IN}),
     ])  # fmt: skip
     trace = read_planes(tmp_path, gpu)
     assert trace.operations.height == 1
@@ -224,12 +214,6 @@ def test_a_profile_is_detected_by_its_content(tmp_path: Path) -> None:
         assert read(tmp_path / "any").operations.height == 4
     (tmp_path / "any").write_bytes(b"\n\x05hello")
     assert not may_be_trace(tmp_path / "any")
-
-
-def test_no_copy_is_counted_of_derived_lines(tmp_path: Path) -> None:
-    trace = read_planes(tmp_path)
-    kernels = trace.operations.filter(pl.col("kind") == "kernel")
-    assert kernels["name"].to_list() == ["loop_fusion"]
 
 
 def test_it_tells_what_the_profile_tells(tmp_path: Path) -> None:
@@ -265,7 +249,7 @@ def test_a_file_that_ends_in_the_middle_gives_what_stands_before(tmp_path: Path)
     path.write_text(whole[: whole.index("cuLaunchKernel")])
     trace = read(path)
     assert (trace.operations.height, trace.calls.height) == (4, 1)
-    assert {omission.id for omission in trace.omissions} == {"truncated", "cut-window"}
+    assert omitted(trace).keys() == {"truncated", "cut-window"}
     path.write_text(whole.replace(", {}]", ', {"ph": ]'))
     assert read(path).calls.height == 4
     path.write_text(whole.replace(", {}]", ', "text", 7]'))

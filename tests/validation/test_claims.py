@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes import finished
 from tests.published import SHARED
 from validation import stored
 
@@ -19,9 +20,7 @@ ROOT = Path(__file__).parents[2]
 
 def run(script: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(ROOT / "validation" / script), *arguments]
-    return subprocess.run(
-        command, capture_output=True, text=True, cwd=ROOT, env=os.environ | variables, check=False
-    )
+    return finished(command, cwd=ROOT, env=os.environ | variables)
 
 
 @pytest.mark.parametrize(
@@ -70,10 +69,8 @@ def test_every_recording_of_the_plans_is_there_and_packed_once() -> None:
 
 
 def test_a_script_with_nothing_to_judge_fails() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", "import claims; claims.judge(lambda: None)"], capture_output=True, text=True,
-        cwd=ROOT / "validation", check=False,
-    )  # fmt: skip
+    code = "import claims; claims.judge(lambda: None)"
+    done = finished([sys.executable, "-c", code], cwd=ROOT / "validation")
     assert done.returncode == 1 and "nothing to judge" in done.stderr
 
 

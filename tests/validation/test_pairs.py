@@ -17,6 +17,7 @@ import pytest
 
 import busfare
 from busfare.cli import app
+from tests.processes import finished
 from tests.traces import EXAMPLES
 
 ROOT = Path(__file__).parents[2]
@@ -38,10 +39,8 @@ def python_programs() -> list[str]:
 
 
 def run(*arguments: str, text: str = "") -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, *arguments]
-    return subprocess.run(
-        command, input=text, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(FOLDER)}
-    )
+    environment = os.environ | {"PYTHONPATH": str(FOLDER)}
+    return finished([sys.executable, *arguments], input=text, env=environment)
 
 
 def test_the_sources_that_are_kept_cover_every_library_and_change(judging: ModuleType) -> None:
@@ -177,9 +176,8 @@ def machine(judging: ModuleType) -> Any:
 
 
 def pair_of(judging: ModuleType, **changed: str) -> Any:
-    return judging.Pair(
-        **{"program": "jacobi", "after": "pin", "options": ("--pin",), "change": "pin"} | changed
-    )
+    usual = {"program": "jacobi", "after": "pin", "options": ("--pin",), "change": "pin"}
+    return judging.Pair(**usual | changed)
 
 
 @pytest.mark.parametrize(
@@ -209,9 +207,8 @@ def test_what_failed_or_ran_nowhere_is_not_judged(judging: ModuleType, machine: 
 
 def test_a_real_recording_is_predicted_through_the_command_line(judging: ModuleType) -> None:
     here = judging.Machine("pairs/h200")
-    pair = next(
-        p for p in judging.read_plan("pairs.toml").pair if (p.program, p.after) == ("jacobi", "batch")
-    )
+    pairs = judging.read_plan("pairs.toml").pair
+    pair = next(p for p in pairs if (p.program, p.after) == ("jacobi", "batch"))
     assert judging.judged(pair, here, [here]).within
     with pytest.raises(judging.NoAnswerError, match="what-if"):
         judging.busfare("what-if", "nothing.bf", "--pin")
@@ -220,9 +217,8 @@ def test_a_real_recording_is_predicted_through_the_command_line(judging: ModuleT
 def test_times_of_a_recording_and_bytes_of_its_twin_name_what_to_send_once(judging: ModuleType) -> None:
     """Of JAX on an H200, where sending each batch once made the run 1.37 times as fast."""
     machine = next(m for m in judging.machines("unseen") if m.name.endswith("2026-11-28-0201"))
-    of_times, of_bytes = (
-        machine.recording("jax_pretrain", name) for name in ("before-threads", "before-fingerprint")
-    )
+    names = ("before-threads", "before-fingerprint")
+    of_times, of_bytes = (machine.recording("jax_pretrain", name) for name in names)
     setting = {"recorded_on": machine.node, "fingerprints": of_bytes}
     findings = {finding.id: finding for finding in busfare.report(of_times, **setting).findings}
     sent_again = findings["repeated-copies"]

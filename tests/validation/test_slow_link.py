@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes import finished
+
 SOURCES = Path(__file__).parents[2] / "validation" / "slow_link"
 
 
@@ -30,9 +32,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_byte_crosses_the_link_k_times(built: Path, times: int) -> None:
     log = built / f"log-{times}"
     given = {"LD_PRELOAD": str(built / "slow_link.so"), "SLOW_LINK": str(times), "SLOW_LINK_LOG": str(log)}
-    done = subprocess.run(
-        [built / "program"], env=os.environ | given, capture_output=True, text=True, timeout=60
-    )
+    done = finished([built / "program"], env=os.environ | given)
     assert done.returncode == 0, "the bytes differ"
     size, counted = (9 << 20) + 5, max(times, 1)
     assert done.stdout.splitlines()[0] == "set 12345"

@@ -47,44 +47,32 @@ uint64_t key(int domain, uint32_t call) {
 /// Record sizes of CUDA 12.0 and of CUDA 13.5; the versions between differ in nothing that the recorder
 /// reads.
 size_t size_of(CUpti_ActivityKind kind) {
-    const bool old = fake::version() < 26;
-    switch (kind) {
-        case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL:
-            return old ? 208 : sizeof(CUpti_ActivityKernel13);
-        case CUPTI_ACTIVITY_KIND_MEMCPY:
-            return old ? 88 : sizeof(CUpti_ActivityMemcpy7);
-        case CUPTI_ACTIVITY_KIND_MEMCPY2:
-            return sizeof(CUpti_ActivityMemcpyPtoP4);
-        case CUPTI_ACTIVITY_KIND_MEMSET:
-            return old ? 88 : sizeof(CUpti_ActivityMemset5);
-        case CUPTI_ACTIVITY_KIND_RUNTIME:
-        case CUPTI_ACTIVITY_KIND_DRIVER:
-            return sizeof(CUpti_ActivityAPI);
-        case CUPTI_ACTIVITY_KIND_SYNCHRONIZATION:
-            return old ? 40 : sizeof(CUpti_ActivitySynchronization2);
-        case CUPTI_ACTIVITY_KIND_CUDA_EVENT:
-            return old ? 24 : sizeof(CUpti_ActivityCudaEvent3);
-        case CUPTI_ACTIVITY_KIND_STREAM:
-            return sizeof(CUpti_ActivityStream);
-        case CUPTI_ACTIVITY_KIND_CONTEXT:
-            return old ? 16 : sizeof(CUpti_ActivityContext4);
-        case CUPTI_ACTIVITY_KIND_DEVICE:
-            return old ? 176 : sizeof(CUpti_ActivityDevice6);
-        case CUPTI_ACTIVITY_KIND_MARKER:
-            return sizeof(CUpti_ActivityMarker2);
-        case CUPTI_ACTIVITY_KIND_OVERHEAD:
-            return old ? 40 : sizeof(CUpti_ActivityOverhead3);
-        case CUPTI_ACTIVITY_KIND_MEMORY2:
-            return old ? 120 : sizeof(CUpti_ActivityMemory4);
-        case CUPTI_ACTIVITY_KIND_UNIFIED_MEMORY_COUNTER:
-            return old ? 64 : sizeof(CUpti_ActivityUnifiedMemoryCounter3);
-        case CUPTI_ACTIVITY_KIND_PCIE:
-            return sizeof(CUpti_ActivityPcie);
-        case CUPTI_ACTIVITY_KIND_NVLINK:
-            return old ? 136 : sizeof(CUpti_ActivityNvLink5);
-        default:
-            return 0;
-    }
+    struct Sizes {
+        CUpti_ActivityKind kind;
+        size_t old, now;
+    };
+    static constexpr Sizes kSizes[] = {
+        {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, 208, sizeof(CUpti_ActivityKernel13)},
+        {CUPTI_ACTIVITY_KIND_MEMCPY, 88, sizeof(CUpti_ActivityMemcpy7)},
+        {CUPTI_ACTIVITY_KIND_MEMCPY2, sizeof(CUpti_ActivityMemcpyPtoP4), sizeof(CUpti_ActivityMemcpyPtoP4)},
+        {CUPTI_ACTIVITY_KIND_MEMSET, 88, sizeof(CUpti_ActivityMemset5)},
+        {CUPTI_ACTIVITY_KIND_RUNTIME, sizeof(CUpti_ActivityAPI), sizeof(CUpti_ActivityAPI)},
+        {CUPTI_ACTIVITY_KIND_DRIVER, sizeof(CUpti_ActivityAPI), sizeof(CUpti_ActivityAPI)},
+        {CUPTI_ACTIVITY_KIND_SYNCHRONIZATION, 40, sizeof(CUpti_ActivitySynchronization2)},
+        {CUPTI_ACTIVITY_KIND_CUDA_EVENT, 24, sizeof(CUpti_ActivityCudaEvent3)},
+        {CUPTI_ACTIVITY_KIND_STREAM, sizeof(CUpti_ActivityStream), sizeof(CUpti_ActivityStream)},
+        {CUPTI_ACTIVITY_KIND_CONTEXT, 16, sizeof(CUpti_ActivityContext4)},
+        {CUPTI_ACTIVITY_KIND_DEVICE, 176, sizeof(CUpti_ActivityDevice6)},
+        {CUPTI_ACTIVITY_KIND_MARKER, sizeof(CUpti_ActivityMarker2), sizeof(CUpti_ActivityMarker2)},
+        {CUPTI_ACTIVITY_KIND_OVERHEAD, 40, sizeof(CUpti_ActivityOverhead3)},
+        {CUPTI_ACTIVITY_KIND_MEMORY2, 120, sizeof(CUpti_ActivityMemory4)},
+        {CUPTI_ACTIVITY_KIND_UNIFIED_MEMORY_COUNTER, 64, sizeof(CUpti_ActivityUnifiedMemoryCounter3)},
+        {CUPTI_ACTIVITY_KIND_PCIE, sizeof(CUpti_ActivityPcie), sizeof(CUpti_ActivityPcie)},
+        {CUPTI_ACTIVITY_KIND_NVLINK, 136, sizeof(CUpti_ActivityNvLink5)},
+    };
+    for (const Sizes& sizes : kSizes)
+        if (sizes.kind == kind) return fake::version() < 26 ? sizes.old : sizes.now;
+    return 0;
 }
 
 void complete_locked() {
@@ -243,41 +231,35 @@ CUptiResult cuptiGetCallbackName(CUpti_CallbackDomain domain, uint32_t call, con
         uint32_t call;
         const char* name;
     };
+#define NAMED(api, name)                                                    \
+    {                                                                       \
+        CUPTI_CB_DOMAIN_##api##_API, CUPTI_##api##_TRACE_CBID_##name, #name \
+    }
     static constexpr Named kNamed[] = {
-        {CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_RUNTIME_TRACE_CBID_cudaMemcpyAsync_v3020,
-         "cudaMemcpyAsync_v3020"},
-        {CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_RUNTIME_TRACE_CBID_cudaMemcpy2DAsync_v3020,
-         "cudaMemcpy2DAsync_v3020"},
-        {CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernel_v7000,
-         "cudaLaunchKernel_v7000"},
-        {CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_RUNTIME_TRACE_CBID_cudaDeviceSynchronize_v3020,
-         "cudaDeviceSynchronize_v3020"},
-        {CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_RUNTIME_TRACE_CBID_cudaStreamSynchronize_v3020,
-         "cudaStreamSynchronize_v3020"},
-        {CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_RUNTIME_TRACE_CBID_cudaStreamWaitEvent_v3020,
-         "cudaStreamWaitEvent_v3020"},
-        {CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_RUNTIME_TRACE_CBID_cudaEventRecord_v3020,
-         "cudaEventRecord_v3020"},
-        {CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_RUNTIME_TRACE_CBID_cudaGetDevice_v3020, "cudaGetDevice_v3020"},
-        {CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel, "cuLaunchKernel"},
-        {CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuMemcpyHtoDAsync_v2, "cuMemcpyHtoDAsync_v2"},
-        {CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuMemcpyDtoHAsync_v2, "cuMemcpyDtoHAsync_v2"},
-        {CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuMemcpyDtoHAsync_v2_ptsz,
-         "cuMemcpyDtoHAsync_v2_ptsz"},
-        {CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuStreamIsCapturing, "cuStreamIsCapturing"},
-        {CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuStreamIsCapturing_ptsz,
-         "cuStreamIsCapturing_ptsz"},
-        {CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuPointerGetAttribute, "cuPointerGetAttribute"},
-        {CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuThreadExchangeStreamCaptureMode,
-         "cuThreadExchangeStreamCaptureMode"},
-        {CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuMemcpyDtoH_v2, "cuMemcpyDtoH_v2"},
-        {CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuMemcpy2DAsync_v2, "cuMemcpy2DAsync_v2"},
-        {CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuMemFreeHost, "cuMemFreeHost"},
-        {CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuCtxSynchronize, "cuCtxSynchronize"},
-        {CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuStreamSynchronize, "cuStreamSynchronize"},
-        {CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuStreamWaitEvent, "cuStreamWaitEvent"},
-        {CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuEventRecord, "cuEventRecord"},
-        {CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuCtxGetDevice, "cuCtxGetDevice"},
+        NAMED(RUNTIME, cudaMemcpyAsync_v3020),
+        NAMED(RUNTIME, cudaMemcpy2DAsync_v3020),
+        NAMED(RUNTIME, cudaLaunchKernel_v7000),
+        NAMED(RUNTIME, cudaDeviceSynchronize_v3020),
+        NAMED(RUNTIME, cudaStreamSynchronize_v3020),
+        NAMED(RUNTIME, cudaStreamWaitEvent_v3020),
+        NAMED(RUNTIME, cudaEventRecord_v3020),
+        NAMED(RUNTIME, cudaGetDevice_v3020),
+        NAMED(DRIVER, cuLaunchKernel),
+        NAMED(DRIVER, cuMemcpyHtoDAsync_v2),
+        NAMED(DRIVER, cuMemcpyDtoHAsync_v2),
+        NAMED(DRIVER, cuMemcpyDtoHAsync_v2_ptsz),
+        NAMED(DRIVER, cuStreamIsCapturing),
+        NAMED(DRIVER, cuStreamIsCapturing_ptsz),
+        NAMED(DRIVER, cuPointerGetAttribute),
+        NAMED(DRIVER, cuThreadExchangeStreamCaptureMode),
+        NAMED(DRIVER, cuMemcpyDtoH_v2),
+        NAMED(DRIVER, cuMemcpy2DAsync_v2),
+        NAMED(DRIVER, cuMemFreeHost),
+        NAMED(DRIVER, cuCtxSynchronize),
+        NAMED(DRIVER, cuStreamSynchronize),
+        NAMED(DRIVER, cuStreamWaitEvent),
+        NAMED(DRIVER, cuEventRecord),
+        NAMED(DRIVER, cuCtxGetDevice),
     };
     for (const Named& named : kNamed) {
         if (named.domain == domain && named.call == call) {
@@ -305,19 +287,17 @@ CUptiResult cuptiActivityDisable(CUpti_ActivityKind kind) {
 }
 #ifndef FAKE_CUPTI_WITHOUT_SINGLE_CALLS
 // As CUPTI of CUDA 13.0 on an H100: once there is a context, single calls are no longer turned on.
-CUptiResult cuptiActivityEnableRuntimeApi(CUpti_CallbackId call, uint8_t on) {
+static CUptiResult enable_call(CUpti_CallbackDomain domain, CUpti_CallbackId call, uint8_t on) {
     const std::lock_guard lock(g_mutex);
     if (on && g_correlation > 0) return CUPTI_SUCCESS;
-    on ? (void)g_calls.insert(key(CUPTI_CB_DOMAIN_RUNTIME_API, call))
-       : (void)g_calls.erase(key(CUPTI_CB_DOMAIN_RUNTIME_API, call));
+    on ? (void)g_calls.insert(key(domain, call)) : (void)g_calls.erase(key(domain, call));
     return CUPTI_SUCCESS;
 }
+CUptiResult cuptiActivityEnableRuntimeApi(CUpti_CallbackId call, uint8_t on) {
+    return enable_call(CUPTI_CB_DOMAIN_RUNTIME_API, call, on);
+}
 CUptiResult cuptiActivityEnableDriverApi(CUpti_CallbackId call, uint8_t on) {
-    const std::lock_guard lock(g_mutex);
-    if (on && g_correlation > 0) return CUPTI_SUCCESS;
-    on ? (void)g_calls.insert(key(CUPTI_CB_DOMAIN_DRIVER_API, call))
-       : (void)g_calls.erase(key(CUPTI_CB_DOMAIN_DRIVER_API, call));
-    return CUPTI_SUCCESS;
+    return enable_call(CUPTI_CB_DOMAIN_DRIVER_API, call, on);
 }
 #endif
 CUptiResult cuptiActivityGetNextRecord(uint8_t* buffer, size_t bytes, CUpti_Activity** record) {

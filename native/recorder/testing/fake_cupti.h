@@ -6,6 +6,9 @@
 #include <cstdint>
 #include <functional>
 
+/// A `Call` by the names of the runtime's and the driver's function.
+#define CALL(runtime, driver) {CUPTI_RUNTIME_TRACE_CBID_##runtime, CUPTI_DRIVER_TRACE_CBID_##driver}
+
 /// What the stand-in for CUPTI offers to those who make up work for it.
 namespace fake {
 
@@ -16,7 +19,6 @@ struct Call {
 };
 
 inline const CUstream kStream = reinterpret_cast<CUstream>(0x5000);
-inline const CUstream kSecondStream = reinterpret_cast<CUstream>(0x7000);  ///< non-blocking
 inline const CUevent kEvent = reinterpret_cast<CUevent>(0x6000);
 
 /// The version played, as cuptiGetVersion tells it.

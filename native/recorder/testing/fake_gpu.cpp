@@ -26,12 +26,9 @@ using namespace fake;
 
 namespace {
 
-constexpr Call kCopyBackAsync = {CUPTI_RUNTIME_TRACE_CBID_cudaMemcpyAsync_v3020,
-                                 CUPTI_DRIVER_TRACE_CBID_cuMemcpyDtoHAsync_v2};
-constexpr Call kCopyBackPerThread = {CUPTI_RUNTIME_TRACE_CBID_cudaMemcpyAsync_v3020,
-                                     CUPTI_DRIVER_TRACE_CBID_cuMemcpyDtoHAsync_v2_ptsz};
-constexpr Call kSynchronizeAll = {CUPTI_RUNTIME_TRACE_CBID_cudaDeviceSynchronize_v3020,
-                                  CUPTI_DRIVER_TRACE_CBID_cuCtxSynchronize};
+constexpr Call kCopyBackAsync = CALL(cudaMemcpyAsync_v3020, cuMemcpyDtoHAsync_v2);
+constexpr Call kCopyBackPerThread = CALL(cudaMemcpyAsync_v3020, cuMemcpyDtoHAsync_v2_ptsz);
+constexpr Call kSynchronizeAll = CALL(cudaDeviceSynchronize_v3020, cuCtxSynchronize);
 
 struct Pinned {
     char* engine;  ///< where the GPU sees it

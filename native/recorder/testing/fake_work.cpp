@@ -10,24 +10,61 @@ using namespace fake;
 
 namespace {
 
-constexpr Call kLaunch = {CUPTI_RUNTIME_TRACE_CBID_cudaLaunchKernel_v7000,
-                          CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel};
-constexpr Call kCopyIn = {CUPTI_RUNTIME_TRACE_CBID_cudaMemcpyAsync_v3020,
-                          CUPTI_DRIVER_TRACE_CBID_cuMemcpyHtoDAsync_v2};
-constexpr Call kCopyOut = {CUPTI_RUNTIME_TRACE_CBID_cudaMemcpyAsync_v3020,
-                           CUPTI_DRIVER_TRACE_CBID_cuMemcpyDtoHAsync_v2};
-constexpr Call kCopy2d = {CUPTI_RUNTIME_TRACE_CBID_cudaMemcpy2DAsync_v3020,
-                          CUPTI_DRIVER_TRACE_CBID_cuMemcpy2DAsync_v2};
-constexpr Call kEventRecord = {CUPTI_RUNTIME_TRACE_CBID_cudaEventRecord_v3020,
-                               CUPTI_DRIVER_TRACE_CBID_cuEventRecord};
-constexpr Call kGetDevice = {CUPTI_RUNTIME_TRACE_CBID_cudaGetDevice_v3020,
-                             CUPTI_DRIVER_TRACE_CBID_cuCtxGetDevice};
-constexpr Call kMallocManaged = {CUPTI_RUNTIME_TRACE_CBID_cudaMallocManaged_v6000,
-                                 CUPTI_DRIVER_TRACE_CBID_cuMemAllocManaged};
-constexpr Call kProfilerStart = {CUPTI_RUNTIME_TRACE_CBID_cudaProfilerStart_v4000,
-                                 CUPTI_DRIVER_TRACE_CBID_cuProfilerStart};
-constexpr Call kProfilerStop = {CUPTI_RUNTIME_TRACE_CBID_cudaProfilerStop_v4000,
-                                CUPTI_DRIVER_TRACE_CBID_cuProfilerStop};
+constexpr Call kLaunch = CALL(cudaLaunchKernel_v7000, cuLaunchKernel);
+constexpr Call kCopyIn = CALL(cudaMemcpyAsync_v3020, cuMemcpyHtoDAsync_v2);
+constexpr Call kCopyOut = CALL(cudaMemcpyAsync_v3020, cuMemcpyDtoHAsync_v2);
+constexpr Call kCopy2d = CALL(cudaMemcpy2DAsync_v3020, cuMemcpy2DAsync_v2);
+constexpr Call kEventRecord = CALL(cudaEventRecord_v3020, cuEventRecord);
+constexpr Call kGetDevice = CALL(cudaGetDevice_v3020, cuCtxGetDevice);
+constexpr Call kMallocManaged = CALL(cudaMallocManaged_v6000, cuMemAllocManaged);
+constexpr Call kProfilerStart = CALL(cudaProfilerStart_v4000, cuProfilerStart);
+constexpr Call kProfilerStop = CALL(cudaProfilerStop_v4000, cuProfilerStop);
+
+/// A call that begins at `start`, with its callbacks and its record; returns its correlation number.
+uint32_t called(const Call& call, uint64_t start, uint64_t lasting, const void* runtime = nullptr,
+                const void* driver = nullptr) {
+    const uint32_t correlation = next_correlation();
+    call_back(call, correlation, start, start + lasting, runtime, driver);
+    emit_call(call, correlation, start, start + lasting);
+    return correlation;
+}
+
+/// A record of work on stream 13.
+template <typename Record>
+Record record_of(uint32_t correlation, uint64_t start, uint64_t end) {
+    Record record{};
+    record.start = start;
+    record.end = end;
+    record.contextId = 1;
+    record.streamId = 13;
+    record.correlationId = correlation;
+    return record;
+}
+
+void emit_copy(uint32_t correlation, uint64_t start, int kind, int source_kind, int destination_kind,
+               uint64_t bytes) {
+    auto copy = record_of<CUpti_ActivityMemcpy7>(correlation, start + 800, start + 1800);
+    copy.copyKind = static_cast<uint8_t>(kind);
+    copy.srcKind = static_cast<uint8_t>(source_kind);
+    copy.dstKind = static_cast<uint8_t>(destination_kind);
+    copy.flags = CUPTI_ACTIVITY_FLAG_MEMCPY_ASYNC;
+    copy.bytes = bytes;
+    copy.copyCount = 1;
+    emit(CUPTI_ACTIVITY_KIND_MEMCPY, copy);
+}
+
+/// The begin or the end of a range on thread 77; returns its number.
+uint32_t mark(uint32_t number, CUpti_ActivityFlag flag, const char* name) {
+    CUpti_ActivityMarker2 marker{};
+    marker.id = number;
+    marker.objectKind = CUPTI_ACTIVITY_OBJECT_THREAD;
+    marker.objectId.pt.threadId = 77;
+    marker.flags = flag;
+    marker.timestamp = tick(100);
+    marker.name = name;
+    emit(CUPTI_ACTIVITY_KIND_MARKER, marker);
+    return number;
+}
 
 }  // namespace
 
@@ -66,17 +103,10 @@ uint32_t fake_setting() {
 }
 
 uint32_t fake_kernel(const char* name, uint64_t graph_node) {
-    const uint32_t correlation = next_correlation();
     const uint64_t start = tick(1000);
-    call_back(kLaunch, correlation, start, start + 300, nullptr, nullptr);
-    emit_call(kLaunch, correlation, start, start + 300);
-    CUpti_ActivityKernel13 kernel{};
+    const uint32_t correlation = called(kLaunch, start, 300);
+    auto kernel = record_of<CUpti_ActivityKernel13>(correlation, start + 400, start + 900);
     kernel.name = name;
-    kernel.start = start + 400;
-    kernel.end = start + 900;
-    kernel.correlationId = correlation;
-    kernel.contextId = 1;
-    kernel.streamId = 13;
     kernel.gridX = 64;
     kernel.gridY = kernel.gridZ = kernel.blockY = kernel.blockZ = 1;
     kernel.blockX = 256;
@@ -88,7 +118,6 @@ uint32_t fake_kernel(const char* name, uint64_t graph_node) {
 
 uint32_t fake_copy(int kind, int source_kind, int destination_kind, void* destination, const void* source,
                    uint64_t bytes) {
-    const uint32_t correlation = next_correlation();
     const uint64_t start = tick(2000);
     const cudaMemcpyAsync_v3020_params parameters = {destination, source, bytes,
                                                      static_cast<cudaMemcpyKind>(kind), nullptr};
@@ -97,29 +126,15 @@ uint32_t fake_copy(int kind, int source_kind, int destination_kind, void* destin
                                             nullptr};
     const cuMemcpyDtoHAsync_v2_params out = {destination, reinterpret_cast<CUdeviceptr>(source), bytes,
                                              nullptr};
-    call_back(call, correlation, start, start + 700, &parameters,
-              &call == &kCopyOut ? static_cast<const void*>(&out) : static_cast<const void*>(&in));
-    emit_call(call, correlation, start, start + 700);
-    CUpti_ActivityMemcpy7 copy{};
-    copy.copyKind = static_cast<uint8_t>(kind);
-    copy.srcKind = static_cast<uint8_t>(source_kind);
-    copy.dstKind = static_cast<uint8_t>(destination_kind);
-    copy.flags = CUPTI_ACTIVITY_FLAG_MEMCPY_ASYNC;
-    copy.bytes = bytes;
-    copy.start = start + 800;
-    copy.end = start + 1800;
-    copy.contextId = 1;
-    copy.streamId = 13;
-    copy.correlationId = correlation;
-    copy.copyCount = 1;
-    emit(CUPTI_ACTIVITY_KIND_MEMCPY, copy);
+    const void* const of_driver = &call == &kCopyOut ? static_cast<const void*>(&out) : &in;
+    const uint32_t correlation = called(call, start, 700, &parameters, of_driver);
+    emit_copy(correlation, start, kind, source_kind, destination_kind, bytes);
     return correlation;
 }
 
 /// `rows` rows of `width` bytes to the device, from the second row and the fourth byte of a buffer on the
 /// host.
 uint32_t fake_rows(void* destination, const void* source, uint64_t width, uint64_t rows, uint64_t pitch) {
-    const uint32_t correlation = next_correlation();
     const uint64_t start = tick(2000);
     const void* const first = static_cast<const char*>(source) + pitch + 3;
     const cudaMemcpy2DAsync_v3020_params parameters = {
@@ -136,38 +151,21 @@ uint32_t fake_rows(void* destination, const void* source, uint64_t width, uint64
     described.WidthInBytes = width;
     described.Height = rows;
     const cuMemcpy2DAsync_v2_params driver = {&described, nullptr};
-    call_back(kCopy2d, correlation, start, start + 700, &parameters, &driver);
-    emit_call(kCopy2d, correlation, start, start + 700);
-    CUpti_ActivityMemcpy7 copy{};
-    copy.copyKind = CUPTI_ACTIVITY_MEMCPY_KIND_HTOD;
-    copy.srcKind = CUPTI_ACTIVITY_MEMORY_KIND_PINNED;
-    copy.dstKind = CUPTI_ACTIVITY_MEMORY_KIND_DEVICE;
-    copy.flags = CUPTI_ACTIVITY_FLAG_MEMCPY_ASYNC;
-    copy.bytes = width * rows;
-    copy.start = start + 800;
-    copy.end = start + 1800;
-    copy.contextId = 1;
-    copy.streamId = 13;
-    copy.correlationId = correlation;
-    copy.copyCount = 1;
-    emit(CUPTI_ACTIVITY_KIND_MEMCPY, copy);
+    const uint32_t correlation = called(kCopy2d, start, 700, &parameters, &driver);
+    emit_copy(correlation, start, CUPTI_ACTIVITY_MEMCPY_KIND_HTOD, CUPTI_ACTIVITY_MEMORY_KIND_PINNED,
+              CUPTI_ACTIVITY_MEMORY_KIND_DEVICE, width * rows);
     return correlation;
 }
 
 uint32_t fake_peer_copy(uint64_t bytes) {
     const uint32_t correlation = next_correlation();
     const uint64_t start = tick(2000);
-    CUpti_ActivityMemcpyPtoP4 copy{};
+    auto copy = record_of<CUpti_ActivityMemcpyPtoP4>(correlation, start + 800, start + 1800);
     copy.copyKind = CUPTI_ACTIVITY_MEMCPY_KIND_PTOP;
     copy.srcKind = copy.dstKind = CUPTI_ACTIVITY_MEMORY_KIND_DEVICE;
     copy.bytes = bytes;
-    copy.start = start + 800;
-    copy.end = start + 1800;
-    copy.contextId = 1;
-    copy.streamId = 13;
     copy.dstDeviceId = 1;
     copy.dstContextId = 2;
-    copy.correlationId = correlation;
     emit(CUPTI_ACTIVITY_KIND_MEMCPY2, copy);
     return correlation;
 }
@@ -175,54 +173,38 @@ uint32_t fake_peer_copy(uint64_t bytes) {
 uint32_t fake_set(uint64_t bytes) {
     const uint32_t correlation = next_correlation();
     const uint64_t start = tick(1000);
-    CUpti_ActivityMemset5 set{};
+    auto set = record_of<CUpti_ActivityMemset5>(correlation, start + 100, start + 200);
     set.bytes = bytes;
     set.value = 0xAB;
     set.memoryKind = CUPTI_ACTIVITY_MEMORY_KIND_DEVICE;
-    set.start = start + 100;
-    set.end = start + 200;
-    set.contextId = 1;
-    set.streamId = 13;
-    set.correlationId = correlation;
     emit(CUPTI_ACTIVITY_KIND_MEMSET, set);
     return correlation;
 }
 
 uint32_t fake_wait(int type) {
-    static constexpr Call kCalls[] = {
-        {},
-        {},
-        {CUPTI_RUNTIME_TRACE_CBID_cudaStreamWaitEvent_v3020, CUPTI_DRIVER_TRACE_CBID_cuStreamWaitEvent},
-        {CUPTI_RUNTIME_TRACE_CBID_cudaStreamSynchronize_v3020, CUPTI_DRIVER_TRACE_CBID_cuStreamSynchronize},
-        {CUPTI_RUNTIME_TRACE_CBID_cudaDeviceSynchronize_v3020, CUPTI_DRIVER_TRACE_CBID_cuCtxSynchronize}};
-    const uint32_t correlation = next_correlation();
+    static constexpr Call kCalls[] = {{},
+                                      {},
+                                      CALL(cudaStreamWaitEvent_v3020, cuStreamWaitEvent),
+                                      CALL(cudaStreamSynchronize_v3020, cuStreamSynchronize),
+                                      CALL(cudaDeviceSynchronize_v3020, cuCtxSynchronize)};
     const uint64_t start = tick(1000);
     const cuStreamWaitEvent_params waits_event = {kStream, kEvent, 0};
     const cuStreamSynchronize_params waits = {kStream};
-    call_back(kCalls[type], correlation, start, start + 500, nullptr,
-              type == CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_STREAM_WAIT_EVENT
-                  ? static_cast<const void*>(&waits_event)
-                  : static_cast<const void*>(&waits));
-    emit_call(kCalls[type], correlation, start, start + 500);
-    CUpti_ActivitySynchronization2 wait{};
+    const bool of_event = type == CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_STREAM_WAIT_EVENT;
+    const void* const of_driver = of_event ? static_cast<const void*>(&waits_event) : &waits;
+    const uint32_t correlation = called(kCalls[type], start, 500, nullptr, of_driver);
+    auto wait = record_of<CUpti_ActivitySynchronization2>(correlation, start + 10, start + 490);
     wait.type = static_cast<CUpti_ActivitySynchronizationType>(type);
-    wait.start = start + 10;
-    wait.end = start + 490;
-    wait.correlationId = correlation;
-    wait.contextId = 1;
-    wait.streamId = type == CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_CONTEXT_SYNCHRONIZE ? 0xFFFFFFFF : 13;
-    wait.cudaEventId = type == CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_STREAM_WAIT_EVENT ? 3 : 0xFFFFFFFF;
-    wait.cudaEventSyncId = type == CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_STREAM_WAIT_EVENT ? 9 : 0xFFFFFFFF;
+    if (type == CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_CONTEXT_SYNCHRONIZE) wait.streamId = 0xFFFFFFFF;
+    wait.cudaEventId = of_event ? 3 : 0xFFFFFFFF;
+    wait.cudaEventSyncId = of_event ? 9 : 0xFFFFFFFF;
     emit(CUPTI_ACTIVITY_KIND_SYNCHRONIZATION, wait);
     return correlation;
 }
 
 uint32_t fake_event() {
-    const uint32_t correlation = next_correlation();
-    const uint64_t start = tick(500);
     const cuEventRecord_params parameters = {kEvent, kStream};
-    call_back(kEventRecord, correlation, start, start + 200, nullptr, &parameters);
-    emit_call(kEventRecord, correlation, start, start + 200);
+    const uint32_t correlation = called(kEventRecord, tick(500), 200, nullptr, &parameters);
     CUpti_ActivityCudaEvent3 event{};
     event.correlationId = correlation;
     event.contextId = 1;
@@ -234,35 +216,16 @@ uint32_t fake_event() {
 }
 
 uint32_t fake_query() {
-    const uint32_t correlation = next_correlation();
-    const uint64_t start = tick(50);
-    call_back(kGetDevice, correlation, start, start + 9, nullptr, nullptr);
-    emit_call(kGetDevice, correlation, start, start + 9);
-    return correlation;
+    return called(kGetDevice, tick(50), 9);
 }
 
 uint32_t fake_range(const char* name) {
-    CUpti_ActivityMarker2 marker{};
     static uint32_t number = 0;
-    marker.id = ++number;
-    marker.objectKind = CUPTI_ACTIVITY_OBJECT_THREAD;
-    marker.objectId.pt.threadId = 77;
-    marker.flags = CUPTI_ACTIVITY_FLAG_MARKER_START;
-    marker.timestamp = tick(100);
-    marker.name = name;
-    emit(CUPTI_ACTIVITY_KIND_MARKER, marker);
-    return marker.id;
+    return mark(++number, CUPTI_ACTIVITY_FLAG_MARKER_START, name);
 }
 
 uint32_t fake_range_end(uint32_t number) {
-    CUpti_ActivityMarker2 marker{};
-    marker.id = number;
-    marker.objectKind = CUPTI_ACTIVITY_OBJECT_THREAD;
-    marker.objectId.pt.threadId = 77;
-    marker.flags = CUPTI_ACTIVITY_FLAG_MARKER_END;
-    marker.timestamp = tick(100);
-    emit(CUPTI_ACTIVITY_KIND_MARKER, marker);
-    return number;
+    return mark(number, CUPTI_ACTIVITY_FLAG_MARKER_END, nullptr);
 }
 
 uint32_t fake_allocation(const void* address, uint64_t bytes, int kind, int release) {

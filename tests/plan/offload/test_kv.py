@@ -72,20 +72,17 @@ def test_small_pieces_are_bound_by_submission_and_long_ones_by_the_link() -> Non
 def test_pieces_of_a_block_count_as_separate_copies() -> None:
     whole = Blocks(2048 * KIB, 32)
     scattered = replace(whole, pieces=64)
-    assert fetch("per-block", scattered, MACHINE, HOST).calls == 2048
-    assert fetch("per-block", scattered, MACHINE, HOST).limited_by == "copy engine"
-    assert fetch("contiguous", scattered, MACHINE, HOST).seconds == pytest.approx(
-        fetch("contiguous", whole, MACHINE, HOST).seconds
-    )
+    single = fetch("per-block", scattered, MACHINE, HOST)
+    assert (single.calls, single.limited_by) == (2048, "copy engine")
+    at_once = [fetch("contiguous", blocks, MACHINE, HOST).seconds for blocks in (scattered, whole)]
+    assert at_once[0] == pytest.approx(at_once[1])
 
 
 def test_a_gather_on_the_host_takes_its_memcpy_before_or_during_the_copy() -> None:
     host = replace(HOST, pack_s_per_byte=1e-10)
     blocks = Blocks(64 * KIB, 1024)
     packed, copied = blocks.moved("h2d")[0] * 1e-10, fetch("contiguous", blocks, MACHINE, host).seconds
-    serial, halves = (
-        fetch(layout, blocks, MACHINE, host) for layout in ("gather-host", "gather-host-halves")
-    )
+    serial, halves = (fetch(name, blocks, MACHINE, host) for name in ("gather-host", "gather-host-halves"))
     assert serial.limited_by == halves.limited_by == "host gather"
     assert serial.seconds == pytest.approx(packed + copied, rel=0.001)
     assert halves.seconds == pytest.approx(packed + copied / 2, rel=0.01)
@@ -114,10 +111,9 @@ def test_break_even_is_where_fetching_takes_as_long_as_computing() -> None:
     blocks, prefill = Blocks(4 * KIB, 1), Prefill(((1.0, 1e-6),))
     ((tokens, end),) = worth_fetching("contiguous", blocks, 1, MACHINE, HOST, prefill)
     assert end is None
-    assert fetch("contiguous", replace(blocks, count=tokens), MACHINE, HOST).seconds < prefill.seconds(tokens)
-    assert fetch("contiguous", replace(blocks, count=tokens - 1), MACHINE, HOST).seconds >= prefill.seconds(
-        tokens - 1
-    )
+    for count, faster in ((tokens, True), (tokens - 1, False)):
+        fetched = fetch("contiguous", replace(blocks, count=count), MACHINE, HOST).seconds
+        assert (fetched < prefill.seconds(count)) is faster
     assert worth_fetching("per-block", blocks, 1, MACHINE, HOST, prefill) == []
     assert worth_fetching("per-block", blocks, 16, MACHINE, HOST, Prefill(((1.0, 1.0),))) == [(16, None)]
 
@@ -128,7 +124,6 @@ def test_short_and_long_prompts_may_be_worth_fetching_and_those_between_not() ->
     prefill = Prefill(((16.0, 5e-3), (256.0, 5.5e-3), (8192.0, 0.2), (131072.0, 20.0)))
     (first, up_to), (again, end) = worth_fetching("per-block", blocks, 16, MACHINE, host, prefill)
     assert (first, end) == (16, None)
-    assert up_to is not None
     assert up_to < 8192 < again
     for tokens, faster in ((up_to, True), (up_to + 16, False), (again * 0.999, False), (again, True)):
         count = round(tokens / 16)
@@ -145,6 +140,10 @@ def answered(**more: Any) -> PlanKvResult:
     return answer_kv(KvCache.of(**(OPTIONS | more)))
 
 
+def of_model(**options: Any) -> PlanKvResult:
+    return answer_kv(KvCache.of(**({"node": "h100-probed", "model": "llama-3.1-8b"} | options)))
+
+
 def test_the_answer_for_a_model_of_32_layers() -> None:
     answer = answered(prefill_seconds="1024=60ms,8192=600ms")
     assert (answer.block.count, answer.block.bytes / answer.block.pieces) == (512, 32768)
@@ -154,45 +153,35 @@ def test_the_answer_for_a_model_of_32_layers() -> None:
     single = next(row for row in answer.ranking if row.layout == "per-block")
     # 32,768 starts of 2.332 µs and what one that is handed over alone takes longer, and 32 KiB at 18.1 ps a byte.
     assert (single.calls, single.limited_by) == (32768, "copy engine")
-    assert single.predicted_seconds == pytest.approx(
-        32768 * (2.332e-6 + HANDED_OVER_S + 32768 * 1.81e-11), rel=1e-3
-    )
-    assert answer.recompute is not None
+    start = 2.332e-6 + HANDED_OVER_S
+    assert single.predicted_seconds == pytest.approx(32768 * (start + 32768 * 1.81e-11), rel=1e-3)
     assert (answer.recompute.by, answer.recompute.seconds) == ("given", pytest.approx(0.6))
     assert (answer.recompute.low_seconds, answer.recompute.rung) == (None, None)
     for row in answer.ranking:
-        assert row.low_seconds is not None
-        assert row.high_seconds is not None
         assert row.low_seconds <= row.predicted_seconds <= row.high_seconds
         assert row.rung == "probed"
 
 
 def test_a_slow_link_and_a_fast_gpu_have_a_break_even() -> None:
     """1 MiB a token over PCIe 3 takes longer than 10 µs a token, until attention's square is felt."""
-    answer = answered(node="v100-pcie", bytes_per_token="1MiB", prefill_seconds="1000=10ms,100000=100s")
-    tokens = answer.break_even_tokens
-    assert tokens is not None
+    slow = {"node": "v100-pcie", "bytes_per_token": "1MiB", "prefill_seconds": "1000=10ms,100000=100s"}
+    tokens = answered(**slow).break_even_tokens
     assert tokens % 16 == 0
-    before, after = (answered(
-        node="v100-pcie", bytes_per_token="1MiB", prefill_seconds="1000=10ms,100000=100s", tokens=str(n)
-    ) for n in (int(tokens * 0.99), int(tokens * 1.01)))  # fmt: skip
-    for row, faster in ((before, False), (after, True)):
-        fetched = next(
-            layout_row for layout_row in row.ranking if layout_row.layout == row.best
-        ).predicted_seconds
-        assert row.recompute is not None
-        assert (fetched < row.recompute.seconds) == faster
+    for share, faster in ((0.99, False), (1.01, True)):
+        answer = answered(**slow, tokens=str(int(tokens * share)))
+        best = next(row for row in answer.ranking if row.layout == answer.best)
+        assert (best.predicted_seconds < answer.recompute.seconds) == faster
 
 
 def test_options_move_what_they_name() -> None:
-    plain = {row.layout: row.predicted_seconds for row in answered().ranking}
-    slower = {row.layout: row.predicted_seconds for row in answered(launch="10us").ranking}
+    plain, slower, packed = (
+        {row.layout: row.predicted_seconds for row in answered(**more).ranking}
+        for more in ({}, {"launch": "10us"}, {"memcpy": "20GB"})
+    )
     assert slower["per-block"] == pytest.approx(32768 * 1e-5, rel=0.01)
     assert slower["gather-kernel"] == plain["gather-kernel"]
-    packed = {row.layout: row.predicted_seconds for row in answered(memcpy="20GB").ranking}
-    assert plain["gather-host"] - packed["gather-host"] == pytest.approx(
-        8192 * 131072 * (1.063e-10 / 0.79 - 5e-11), rel=1e-6
-    )
+    saved = 8192 * 131072 * (1.063e-10 / 0.79 - 5e-11)
+    assert plain["gather-host"] - packed["gather-host"] == pytest.approx(saved, rel=1e-6)
     evicted = answered(evict="4096")
     assert evicted.evicted_bytes == evicted.fetched_bytes / 2
     assert all(row.predicted_seconds > plain[row.layout] for row in evicted.ranking)
@@ -210,32 +199,24 @@ def test_without_prefill_seconds_the_answer_has_no_computing() -> None:
 
 
 def test_a_network_by_name_says_its_cache_and_what_computing_takes() -> None:
-    answer = answer_kv(
-        KvCache.of(
-            **({"node": "h100-probed", "model": "llama-3.1-8b", "tokens": "8192", "block_tokens": "16"})
-        )
-    )
-    assert (answer.bytes_per_token, answer.block.pieces) == (
-        131072,
-        64,
-    )  # 2 · 32 layers · 8 heads · 128 · 2 bytes
-    assert answer.recompute is not None
+    answer = of_model(tokens="8192", block_tokens="16")
+    # 2 · 32 layers · 8 heads · 128 · 2 bytes.
+    assert (answer.bytes_per_token, answer.block.pieces) == (131072, 64)
     assert answer.recompute.by == "model"
     # 2 · 7 billion weights of its layers · 8192 tokens, and attention, at no more than the H100's 989 TFLOP/s.
     assert 2 * 6.98e9 * 8192 / 989e12 < answer.recompute.seconds < 1.0
-    short = answer_kv(KvCache.of(node="h100-probed", model="llama-3.1-8b", tokens="16")).recompute
+    short = of_model(tokens="16").recompute
     # A token more costs no more than reading all weights, which a prefill of 16 tokens reads, too.
     assert short is not None and short.seconds == pytest.approx(2 * 6.98e9 / 3.35e12, rel=0.5)
-    slow = answer_kv(KvCache.of(node="pcie:1x1", model="llama-3.1-8b", tokens="64", block_tokens="16"))
+    slow = of_model(node="pcie:1x1", tokens="64", block_tokens="16")
     assert slow.recompute is slow.break_even_tokens is None
     assert slow.reason
-    latent = answer_kv(KvCache.of(node="h100-probed", model="deepseek-v3", tokens="64", block_tokens="16"))
+    latent = of_model(model="deepseek-v3", tokens="64", block_tokens="16")
     assert (latent.bytes_per_token, latent.block.pieces) == (61 * (512 + 64) * 2, 61)
 
 
 def test_weights_that_do_not_fit_are_named_and_gpus_share_them() -> None:
-    options = {"node": "dgx-a100", "model": "llama-3.1-70b"}
-    alone, shared = (answer_kv(KvCache.of(**options, tensor_parallel=n)) for n in ("1", "8"))
+    alone, shared = (of_model(node="dgx-a100", model="llama-3.1-70b", tensor_parallel=n) for n in ("1", "8"))
     assert alone.weight_bytes == pytest.approx(2 * 7.055e9 * 10, rel=1e-3)
     assert alone.memory_bytes is not None and shared.weight_bytes == pytest.approx(alone.weight_bytes / 8)
     assert shared.fetched_bytes == alone.fetched_bytes / 8
@@ -245,11 +226,8 @@ def test_weights_that_do_not_fit_are_named_and_gpus_share_them() -> None:
     assert any(lacking in sentence for sentence in kv_words(alone))
     assert not any("exceed GPU memory" in sentence for sentence in kv_words(shared))
     # Latent attention has one head of keys, which each GPU holds.
-    latent = [
-        answer_kv(KvCache.of(node="h100-sxm", model="deepseek-v3", tensor_parallel=n)).fetched_bytes
-        for n in ("1", "8")
-    ]
-    assert latent[0] == latent[1]
+    latent = [of_model(node="h100-sxm", model="deepseek-v3", tensor_parallel=n) for n in ("1", "8")]
+    assert latent[0].fetched_bytes == latent[1].fetched_bytes
     with pytest.raises(InputError, match="`tensor_parallel`: needs `model`"):
         answered(tensor_parallel="2")
 
@@ -264,15 +242,12 @@ def test_weights_that_do_not_fit_are_named_and_gpus_share_them() -> None:
 )  # fmt: skip
 def test_gpus_that_cannot_share_the_heads_are_refused(node: str, gpus: str, says: str) -> None:
     with pytest.raises(InputError, match=says):
-        answer_kv(KvCache.of(node=node, model="llama-3.1-8b", tensor_parallel=gpus))
+        of_model(node=node, tensor_parallel=gpus)
 
 
 def test_a_node_with_a_single_gpu_stands_for_several_alike() -> None:
-    fetched = [
-        answer_kv(KvCache.of(node="rtx-4090", model="llama-3.1-8b", tensor_parallel=n)).fetched_bytes
-        for n in ("1", "4")
-    ]
-    assert fetched[1] == fetched[0] / 4
+    alone, shared = (of_model(node="rtx-4090", tensor_parallel=n).fetched_bytes for n in ("1", "4"))
+    assert shared == alone / 4
 
 
 def test_only_given_times_are_marked_as_given() -> None:
@@ -287,7 +262,7 @@ def test_only_given_times_are_marked_as_given() -> None:
     [
         ({"node": None}, "`node`"),
         ({"bytes_per_token": None}, "`bytes_per_token`"),
-        ({"bytes_per_token": "0"}, "`bytes_per_token`"),
+        ({"bytes_per_token": "0"}, "`bytes_per_token` '0' is zero"),
         ({"tokens": "0"}, "`tokens`"),
         ({"block_tokens": "1.5"}, "`block_tokens`"),
         ({"layout": "heap"}, "`layout`"),

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from busfare.answers.offload import answer_offload
+from busfare.answers.offload import PlanOffloadResult, answer_offload
 from busfare.errors import InputError
 from busfare.nodes import load_node
 from busfare.planning.machine import machine_of
@@ -23,24 +23,34 @@ from busfare.show.plan_words import offload_words
 NODE = load_node("rtx-4090")
 
 
+MIXTRAL = {"model": "mixtral-8x7b", "type": "q4_0"}
+EXPERT = 3 * 4096 * 14336 * 18 / 32
+
+
 def network(**options: Any) -> Network:
-    return network_of(Offload.of(**{"model": "mixtral-8x7b", "type": "q4_0", **options}), NODE)
+    return network_of(Offload.of(**(MIXTRAL | options)), NODE)
+
+
+def planned(**options: Any) -> PlanOffloadResult:
+    return answer_offload(Offload.of(**({"node": "rtx-4090"} | options)))
+
+
+def planned_experts(**options: Any) -> PlanOffloadResult:
+    """Of a token of Mixtral, of which experts alone are brought."""
+    return planned(**(MIXTRAL | {"only_experts": True, "tokens": "1"} | options))
 
 
 def test_experts_alone_are_brought_as_far_as_they_are_touched_and_not_there() -> None:
-    expert = 3 * 4096 * 14336 * 18 / 32
-    whole = network().bytes(1)[0]
-    assert network(only_experts=True).bytes(1)[0] == pytest.approx(2 * expert)
-    assert network(only_experts=True).bytes(4096)[0] == pytest.approx(8 * expert)
-    assert network(only_experts=True, cached_experts="6").bytes(4096)[0] == pytest.approx(2 * expert)
-    assert network(only_experts=True, cached_experts="6", hit_rate="0.9").bytes(1)[0] == pytest.approx(
-        0.2 * expert
-    )
-    assert network(only_experts=True, cached_experts="6").bytes(1)[0] == pytest.approx(0.25 * 2 * expert)
-    assert network(only_experts=True, cached_experts="6", hit_rate="1").bytes(1)[0] == 0
-    assert network(only_experts=True).always_bytes(1) - network().always_bytes(1) == pytest.approx(
-        32 * (whole - 8 * expert)
-    )
+    def brought(tokens: int, **options: str) -> float:
+        return network(only_experts=True, **options).bytes(tokens)[0] / EXPERT
+
+    assert (brought(1), brought(4096)) == pytest.approx((2, 8))
+    assert brought(4096, cached_experts="6") == pytest.approx(2)
+    assert brought(1, cached_experts="6", hit_rate="0.9") == pytest.approx(0.2)
+    assert brought(1, cached_experts="6") == pytest.approx(0.25 * 2)
+    assert brought(1, cached_experts="6", hit_rate="1") == 0
+    always = network(only_experts=True).always_bytes(1) - network().always_bytes(1)
+    assert always == pytest.approx(32 * (network().bytes(1)[0] - 8 * EXPERT))
 
 
 def test_caches_take_memory_in_addition_to_the_layers() -> None:
@@ -51,9 +61,7 @@ def test_caches_take_memory_in_addition_to_the_layers() -> None:
 def test_streaming_beats_the_processor_from_some_tokens_on() -> None:
     # Two channels of DDR5 and 1 TFLOP/s against PCIe 4 x16: a layer of 114 MB takes 1.8 ms to read here, 4.5 ms to bring,
     # and the processor computes n tokens of it in n · 0.4 ms: some 12 tokens.
-    dense = network_of(
-        Offload.of(model="llama-2-7b", type="q4_0", cpu_bandwidth="64GB", cpu_flops="1T"), NODE
-    )
+    dense = network(model="llama-2-7b", cpu_bandwidth="64GB", cpu_flops="1T")
     machine, schedule = machine_of(NODE), Schedule(0, 1, "pinned")
 
     def streamed(tokens: float) -> float:
@@ -88,8 +96,8 @@ def test_a_processor_without_rates_asks_for_them() -> None:
 
 
 def test_a_plan_of_a_network_leaves_room_for_what_is_there_anyway() -> None:
-    plan = answer_offload(Offload.of(node="rtx-4090", model="llama-2-70b", type="q4_0", tokens="1"))
-    described = network_of(Offload(model="llama-2-70b", type="q4_0"), NODE)
+    plan = planned(model="llama-2-70b", type="q4_0", tokens="1")
+    described = network(model="llama-2-70b")
     assert plan.unstreamed_bytes == described.always_bytes(1)
     assert plan.device_bytes <= plan.budget_bytes == NODE.gpu(0).memory_bytes - described.always_bytes(1)
     layer = described.whole_bytes[0]
@@ -98,80 +106,53 @@ def test_a_plan_of_a_network_leaves_room_for_what_is_there_anyway() -> None:
 
 
 def test_resident_layers_hold_all_experts_and_a_pass_brings_those_it_needs() -> None:
-    options = {
-        "node": "rtx-4090", "model": "mixtral-8x7b", "type": "q4_0", "only_experts": True, "depth": "1",
-    }  # fmt: skip
-    plan = answer_offload(Offload.of(**{**options, "tokens": "1", "resident": "16"}))
-    expert = 3 * 4096 * 14336 * 18 / 32
-    assert plan.device_bytes == pytest.approx(16 * 8 * expert + 2 * expert)
+    plan = planned_experts(depth="1", resident="16")
+    assert plan.device_bytes == pytest.approx(16 * 8 * EXPERT + 2 * EXPERT)
     assert plan.depth == 0  # the router chooses first
-    assert plan.parts.copies_seconds == pytest.approx(16 * 2 * expert / 25.8e9, rel=0.01)
+    assert plan.parts.copies_seconds == pytest.approx(16 * 2 * EXPERT / 25.8e9, rel=0.01)
 
 
 def test_experts_of_few_tokens_wait_for_their_router() -> None:
-    few, many = network(only_experts=True), network(only_experts=True)
-    seconds = few.computed(1).seconds.tolist()
-    decoding, prefill = few.layers(1, seconds), many.layers(4096, many.computed(4096).seconds.tolist())
+    experts = network(only_experts=True)
+    seconds = experts.computed(1).seconds.tolist()
+    decoding, prefill = (experts.layers(n, experts.computed(n).seconds.tolist()) for n in (1, 4096))
     assert decoding.routed_seconds > 2 * 1.9e-6 > prefill.routed_seconds == 0.0
     assert (decoding.pieces[0], prefill.pieces[0]) == pytest.approx((2, 8), rel=1e-3)
     machine = machine_of(NODE)
     ahead = seconds_of(decoding, Schedule(0, 4), machine)
-    least = (
-        32 * decoding.routed_seconds
-        + sum(decoding.bytes) * machine.h2d.copy.long_gap_per_byte_s
-        + sum(seconds)
-    )
-    assert ahead >= least
+    copied = sum(decoding.bytes) * machine.h2d.copy.long_gap_per_byte_s
+    assert ahead >= 32 * decoding.routed_seconds + copied + sum(seconds)
     assert seconds_of(decoding, Schedule(0, 0), machine) == ahead
 
 
 def test_cached_experts_take_memory_whatever_is_resident() -> None:
-    expert = 3 * 4096 * 14336 * 18 / 32
-    options = {
-        "node": "rtx-4090", "model": "mixtral-8x7b", "type": "q4_0", "only_experts": True, "tokens": "1",
-    }  # fmt: skip
-    plans = [
-        answer_offload(Offload.of(**{**options, "resident": "16", "cached_experts": count}))
-        for count in ("0", "4")
-    ]
-    assert plans[1].cached_bytes == pytest.approx(16 * 4 * expert)
-    buffers = [plan.buffer_bytes for plan in plans]
-    assert plans[1].device_bytes - plans[0].device_bytes == pytest.approx(
-        16 * 4 * expert + buffers[1] - buffers[0]
-    )
+    plans = [planned_experts(resident="16", cached_experts=count) for count in ("0", "4")]
+    assert plans[1].cached_bytes == pytest.approx(16 * 4 * EXPERT)
+    alone, cached = (plan.device_bytes - plan.buffer_bytes for plan in plans)
+    assert cached - alone == pytest.approx(16 * 4 * EXPERT)
     # A hit rate alone is that of a cache of as many experts, which takes memory, too; with a cache, it is the measured rate.
     by_rate, measured = (
-        answer_offload(
-            Offload.of(**{**options, "resident": "16", "hit_rate": "0.5", "cached_experts": count})
-        )
-        for count in ("0", "2")
+        planned_experts(resident="16", hit_rate="0.5", cached_experts=count) for count in ("0", "2")
     )
     assert by_rate.device_bytes == plans[1].device_bytes and by_rate.cached_bytes == plans[1].cached_bytes
     assert by_rate.predicted_seconds == measured.predicted_seconds == plans[1].predicted_seconds
     assert measured.cached_bytes == plans[1].cached_bytes / 2
     assert "of which cached experts" in " ".join(offload_words(by_rate))
     with pytest.raises(InputError, match=r"cached experts take 26\.3 GB.*fewer .*`cached_experts`"):
-        answer_offload(Offload.of(**{**options, "hit_rate": "1"}))
-    large = {**options, "model": "gpt-oss-120b", "type": "mxfp4", "cached_experts": "104"}
+        planned_experts(hit_rate="1")
+    large = {"model": "gpt-oss-120b", "type": "mxfp4", "cached_experts": "104"}
     for resident in (None, "0"):
         with pytest.raises(InputError, match=r"cached experts take 50\.7 GB"):
-            answer_offload(Offload.of(**{**large, "resident": resident}))
+            planned_experts(**large, resident=resident)
 
 
 def test_ranges_hold_what_kernels_may_take_and_measured_times_have_none() -> None:
-    options = {
-        "node": "rtx-4090", "model": "llama-2-7b", "type": "q4_0", "tokens": "4096", "resident": "0",
-        "depth": "1",
-    }  # fmt: skip
-    predicted = answer_offload(Offload.of(**options))
-    measured = answer_offload(
-        Offload.of(**({**options, "seconds_per_layer": f"{predicted.parts.kernels_seconds / 32}s"}))
-    )
+    options = {"model": "llama-2-7b", "type": "q4_0", "tokens": "4096", "resident": "0", "depth": "1"}
+    predicted = planned(**options)
+    measured = planned(**options, seconds_per_layer=f"{predicted.parts.kernels_seconds / 32}s")
     assert predicted.predicted_seconds == pytest.approx(measured.predicted_seconds, rel=1e-3)
-    assert (
-        predicted.high_seconds / predicted.predicted_seconds
-        > 1.5 * measured.high_seconds / measured.predicted_seconds
-    )
+    above, measured_above = (plan.high_seconds / plan.predicted_seconds for plan in (predicted, measured))
+    assert above > 1.5 * measured_above
 
 
 @pytest.mark.parametrize(
@@ -188,7 +169,7 @@ def test_ranges_hold_what_kernels_may_take_and_measured_times_have_none() -> Non
 )
 def test_a_plan_says_which_options_do_not_go_together(options: dict[str, Any], says: str) -> None:
     with pytest.raises(InputError, match=says):
-        answer_offload(Offload.of(**{"node": "rtx-4090", "model": "llama-2-7b", **options}))
+        planned(**({"model": "llama-2-7b"} | options))
 
 
 H100 = load_node("h100-sxm")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from itertools import product
 from random import Random
@@ -10,10 +9,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from click.testing import CliRunner
 
-from busfare.answers.offload import answer_offload
-from busfare.cli import app
+from busfare.answers.offload import PlanOffloadResult, answer_offload
 from busfare.errors import InputError
 from busfare.nodes import load_node
 from busfare.planning import machine_of
@@ -36,11 +33,17 @@ from busfare.questions import Offload
 from busfare.show.page import page
 from busfare.show.plan_words import offload_words
 from busfare.show.plans import offload_document
+from tests.conftest import answer as command_answer
 
 NODES = ("h100-probed", "rtx-3090", "gh200", "k20")
 MIB = 1 << 20
 #: Of these nothing goes back.
 COPIED: tuple[Memory, ...] = ("pinned", "pageable", "mapped")
+OPTIONS = {"node": "h100-probed", "layers": "16", "bytes_per_layer": "67108864", "seconds_per_layer": "1ms"}
+
+
+def answered(**more: Any) -> PlanOffloadResult:
+    return answer_offload(Offload.of(**(OPTIONS | more)))
 
 
 @pytest.mark.parametrize("name", NODES)
@@ -84,10 +87,10 @@ def test_copies_back_take_the_opposite_direction_and_keep_their_buffer() -> None
     machine = machine_of(load_node("h100-probed"))
     streamed = Layers.alike(16, 64 * MIB, 1e-4)
     updated = Layers.alike(16, 64 * MIB, 1e-4, back_bytes=64 * MIB)
-    into, back_and_forth = (
-        program_of(layers, Schedule(0, 2), machine).play().seconds for layers in (streamed, updated)
+    into, back_and_forth, in_turns = (
+        program_of(layers, Schedule(0, depth), machine).play().seconds
+        for layers, depth in ((streamed, 2), (updated, 2), (updated, 0))
     )
-    in_turns = program_of(updated, Schedule(0, 0), machine).play().seconds
     assert 1.05 * into < back_and_forth < in_turns < 2.3 * into
 
 
@@ -100,19 +103,14 @@ def test_pageable_copies_hold_the_host_and_deeper_prefetch_is_no_cure() -> None:
 
 def test_pageable_copies_may_hide_nothing() -> None:
     """A program that copies each layer before it launches the one before takes copies and kernels one after another."""
-    options = OPTIONS | {"memory": "pageable", "seconds_per_layer": "10ms", "resident": "0", "depth": "1"}
-    answer = answer_offload(Offload.of(**options))
-    assert answer.high_seconds is not None
+    answer = answered(memory="pageable", seconds_per_layer="10ms", resident="0", depth="1")
     assert answer.predicted_seconds < 0.8 * (answer.parts.copies_seconds + 160e-3) <= answer.high_seconds
 
 
 @pytest.mark.parametrize(("tokens", "fastest"), [("1", True), ("256", True), ("257", False), (None, False)])
 def test_mapped_weights_rank_behind_copies_if_rows_exceed_a_tile(tokens: str | None, fastest: bool) -> None:
-    options = {
-        "node": "gh200", "layers": "4", "bytes_per_layer": "1MB", "seconds_per_layer": "1ms",
-        "tokens": tokens,
-    }  # fmt: skip
-    answer = answer_offload(Offload.of(**options, budget="1KB" if fastest else "3MB"))
+    budget = "1KB" if fastest else "3MB"
+    answer = answered(node="gh200", layers="4", bytes_per_layer="1MB", tokens=tokens, budget=budget)
     streamed = [row.memory for row in answer.ranking if row.resident < 4]
     if fastest:
         assert answer.memory == streamed[0] == "mapped"  # nothing else fits
@@ -128,19 +126,15 @@ def test_mapped_weights_are_read_once_per_tile_of_rows() -> None:
     assert took[1] == pytest.approx(3 * took[0], rel=0.01)
     played = program_of(thrice, Schedule(0, 0, "mapped"), machine).play().seconds
     assert took[1] == pytest.approx(played, rel=0.01)
-    options = OPTIONS | {"memory": "mapped", "tokens": "600", "resident": "0"}
-    assert any(
-        "reads the mapped weights again" in sentence
-        for sentence in offload_words(answer_offload(Offload.of(**options)))
-    )
+    words = offload_words(answered(memory="mapped", tokens="600", resident="0"))
+    assert any("reads the mapped weights again" in sentence for sentence in words)
 
 
 @pytest.mark.parametrize("memory", ["pinned", "pageable"])
 def test_pieces_and_routers_take_as_long_as_played(memory: Memory) -> None:
     machine = machine_of(load_node("h100-probed"))
-    routed = replace(
-        Layers.alike(8, 2 * MIB, 1e-4), pieces=(4.0,) * 8, call_seconds=1e-6, routed_seconds=2e-5
-    )
+    router = {"pieces": (4.0,) * 8, "call_seconds": 1e-6, "routed_seconds": 2e-5}
+    routed = replace(Layers.alike(8, 2 * MIB, 1e-4), **router)
     played = program_of(routed, Schedule(2, 0, memory), machine).play().seconds
     assert pass_seconds(routed, Schedule(2, 0, memory), machine) == pytest.approx(played, rel=0.05)
     assert {s.depth for s in schedules(routed, None, 3, memory)} == {0}
@@ -148,11 +142,8 @@ def test_pieces_and_routers_take_as_long_as_played(memory: Memory) -> None:
 
 def test_gpu_memory_of_a_schedule() -> None:
     layers = Layers.alike(10, 100.0, 1.0)
-    held = {
-        s: s.device_bytes(layers)
-        for s in (Schedule(4, 2), Schedule(9, 4), Schedule(4, 0, "mapped"), Schedule(10, 3))
-    }
-    assert list(held.values()) == [700.0, 1000.0, 400.0, 1000.0]
+    some = (Schedule(4, 2), Schedule(9, 4), Schedule(4, 0, "mapped"), Schedule(10, 3))
+    assert [schedule.device_bytes(layers) for schedule in some] == [700.0, 1000.0, 400.0, 1000.0]
     machine = machine_of(load_node("h100-probed"))
     for memory, depth in product(MEMORIES, (0, 1, 2)):
         residents = residents_of(layers, 650.0, depth, memory)
@@ -178,14 +169,10 @@ def test_break_even_is_where_streaming_takes_as_long_as_computing() -> None:
     assert why == "no break-even: streaming is still slower at 16,777,216 tokens, where the search ends"
 
 
-OPTIONS = {"node": "h100-probed", "layers": "16", "bytes_per_layer": "67108864", "seconds_per_layer": "1ms"}
-
-
 def test_the_keys_that_scripts_rely_on() -> None:
-    options = ["plan", "offload", "--json", "--resident", "4", "--depth", "2", "--memory", "pinned"]
-    options += ["--tokens", "1"]
+    options = ["--resident", "4", "--depth", "2", "--memory", "pinned", "--tokens", "1"]
     options += [f"--{key.replace('_', '-')}={value}" for key, value in OPTIONS.items()]
-    answer = json.loads(CliRunner().invoke(app, options, catch_exceptions=False).output)
+    answer = command_answer("plan", "offload", *options)
     assert next(iter(answer)) == "schema"
     assert (answer["resident"], answer["depth"], answer["memory"]) == (4, 2, "pinned")
     assert answer["low_seconds"] <= answer["predicted_seconds"] <= answer["high_seconds"]
@@ -201,15 +188,15 @@ def test_the_keys_that_scripts_rely_on() -> None:
 
 
 def test_a_budget_is_filled_with_what_is_fastest() -> None:
-    few, many = (answer_offload(Offload.of(**(OPTIONS | {"budget": size}))) for size in ("400MB", "900MB"))
+    few, many = (answered(budget=size) for size in ("400MB", "900MB"))
     assert few.device_bytes <= 400e6 < many.device_bytes <= 900e6
     assert few.resident < many.resident
     assert many.predicted_seconds < few.predicted_seconds
-    everything = answer_offload(Offload.of(**(OPTIONS | {"seconds_per_layer": "0.1ms"})))
+    everything = answered(seconds_per_layer="0.1ms")
     assert (everything.resident, everything.limited_by) == (16, "nothing is streamed")
     assert everything.predicted_seconds == pytest.approx(1.6e-3)
     # Where the kernels hide the copies, what streams takes no longer and leaves memory free.
-    hidden = answer_offload(Offload.of(**(OPTIONS | {"seconds_per_layer": "2ms"})))
+    hidden = answered(seconds_per_layer="2ms")
     assert hidden.resident < 16
     assert hidden.predicted_seconds == pytest.approx(32e-3, rel=0.011)
 
@@ -228,12 +215,8 @@ def test_a_proposal_that_is_not_the_fastest_says_why() -> None:
 
 def test_tokens_say_from_where_streaming_pays() -> None:
     """A layer takes 1.21 ms to copy; on the processor 0.1 ms a token, on the GPU 1 ms a thousand tokens."""
-    answer = answer_offload(Offload.of(**(OPTIONS
-        | {
-            "seconds_per_layer": "1=20us,1000=1ms,10000=10ms",
-            "cpu_seconds_per_layer": "1=0.1ms,1000=100ms",
-            "tokens": "1", "resident": "0", "depth": "1",
-        })))  # fmt: skip
+    times = {"seconds_per_layer": "1=20us,1000=1ms,10000=10ms", "cpu_seconds_per_layer": "1=0.1ms,1000=100ms"}
+    answer = answered(**times, tokens="1", resident="0", depth="1")
     assert answer.limited_by == "link"
     assert answer.break_even_tokens == pytest.approx(12.2, rel=0.03)
     assert answer.hidden_from_tokens == pytest.approx(1215, rel=0.03)
@@ -245,8 +228,7 @@ def test_tokens_say_from_where_streaming_pays() -> None:
 
 
 def test_a_page_shows_a_network_of_which_nothing_is_streamed() -> None:
-    options = {"node": "h100-sxm", "layers": "4", "bytes_per_layer": "1MB", "seconds_per_layer": "1ms"}
-    shown = page(offload_document(answer_offload(Offload.of(**(options | {"resident": "4"})))))
+    shown = page(offload_document(answered(node="h100-sxm", layers="4", bytes_per_layer="1MB", resident="4")))
     assert "nothing is streamed" in shown and 'id="resident"' in shown
 
 
@@ -266,15 +248,13 @@ def test_a_page_shows_a_network_of_which_nothing_is_streamed() -> None:
 )  # fmt: skip
 def test_what_cannot_be_used_names_the_option(more: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError) as refused:
-        answer_offload(Offload.of(**(OPTIONS | more)))
+        answered(**more)
     assert message in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
 def test_every_prediction_of_the_answer_has_a_range() -> None:
-    answer = msgspec.to_builtins(
-        answer_offload(Offload.of(**(OPTIONS | {"node": "rtx-3090", "resident": "2", "depth": "1"})))
-    )
+    answer = msgspec.to_builtins(answered(node="rtx-3090", resident="2", depth="1"))
     for row in (answer, *answer["ranking"]):
         assert row["low_seconds"] <= row["predicted_seconds"] <= row["high_seconds"]
         assert row["rung"] == "datasheet"

@@ -91,9 +91,8 @@ def started(arguments: argparse.Namespace, scratch: Path) -> list[Server]:
         if "torch" in arguments.only:
             servers.append(Server(variant, [sys.executable, str(HERE / "torch_steps.py")], variables))
         if "loops" in arguments.only and variant != "profiler":
-            servers.append(
-                Server(variant, [str((arguments.build / "programs").absolute()), "serve"], variables)
-            )
+            command = [str((arguments.build / "programs").absolute()), "serve"]
+            servers.append(Server(variant, command, variables))
     for server in servers:
         if server.steps and server.process.stdout:
             server.process.stdout.readline()  # that it is ready
@@ -129,9 +128,8 @@ def show(results: dict[str, Any]) -> None:
             values = [value for stretches in processes for value in stretches]
             if values:
                 median = statistics.median(values)
-                medians = " ".join(
-                    f"{statistics.median(stretches):.3f}" for stretches in processes if stretches
-                )
+                of_processes = (statistics.median(stretches) for stretches in processes if stretches)
+                medians = " ".join(f"{microseconds:.3f}" for microseconds in of_processes)
                 more = f"{median - base:+9.3f}  {100 * (median / base - 1):+6.1f} %" if base else ""
                 print(f"  {name:16} {median:9.3f} us  {more}  [{medians}] of {len(values)}")
 

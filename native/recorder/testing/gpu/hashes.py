@@ -28,15 +28,9 @@ def recorded(build: Path, name: str, calls: str) -> tuple[list[str], Trace]:
     with tempfile.TemporaryDirectory() as folder:
         library = build / "libbusfare_recorder.so"
         variables = environment(f"{folder}/", library=library, fingerprint=True, calls=calls, kinds=kinds)
-        done = subprocess.run(
-            [str(build / "hashes"), name],
-            env=os.environ | variables,
-            stdout=subprocess.PIPE,
-            text=True,
-            timeout=300,
-            check=True,
-        )
-        return done.stdout.splitlines(), read(Path(folder))
+        command = [str(build / "hashes"), name]
+        printed = subprocess.check_output(command, env=os.environ | variables, text=True, timeout=300)
+        return printed.splitlines(), read(Path(folder))
 
 
 def faults(lines: list[str], trace: Trace) -> list[str]:
@@ -67,11 +61,8 @@ def faults(lines: list[str], trace: Trace) -> list[str]:
     complaints += [
         f"the recorder's own {name} is among the calls" for name in RECORDER_CALLS if (names == name).any()
     ]
-    complaints += [
-        f"{omission.id}: {omission.what}"
-        for omission in trace.omissions
-        if omission.id in ("cut", "calls-lost", "dropped")
-    ]
+    lost = (omission for omission in trace.omissions if omission.id in ("cut", "calls-lost", "dropped"))
+    complaints += [f"{omission.id}: {omission.what}" for omission in lost]
     return complaints
 
 

@@ -2,7 +2,6 @@
 // and kernels that a recorder must have seen. Needs a GPU.
 
 #include <cuda.h>
-#include <cuda_profiler_api.h>
 #include <cuda_runtime.h>
 #include <unistd.h>
 
@@ -253,7 +252,7 @@ Done batched() {
     return done;
 }
 
-/// Copies and kernels until somebody ends it; `argument` is the file that says how many rounds are done.
+/// So many rounds of a copy and a kernel.
 Done rounds(int count) {
     Done done;
     const size_t bytes = size_t{4} << 10;
@@ -270,17 +269,7 @@ Done rounds(int count) {
     return done;
 }
 
-/// What lies between cudaProfilerStart and Stop is a part of the whole.
-Done profiled_part() {
-    rounds(200);
-    CHECK(cudaProfilerStart());
-    const Done done = rounds(100);
-    CHECK(cudaProfilerStop());
-    rounds(300);
-    return done;
-}
-
-/// Nanoseconds of host time an operation, of each of `parts` stretches: `loop WHAT COUNT THREADS`.
+/// Nanoseconds of host time an operation, of each of `parts` stretches.
 /// `kernels` and `copies` fill a stream; `waited-kernels` and `waited-copies` (4 KiB, pageable) wait after
 /// each, and `queries` ask for the device: nothing of that is recorded.
 std::vector<double> loop(const std::string& what, int count) {
@@ -355,7 +344,6 @@ int main(int argc, char** argv) {
     if (name == "threads") threads().print();
     if (name == "managed") managed().print();
     if (name == "batched") batched().print();
-    if (name == "rounds") rounds(count).print();
     if (name == "late") {
         std::this_thread::sleep_for(std::chrono::milliseconds(500));
         rounds(count).print();
@@ -382,11 +370,6 @@ int main(int argc, char** argv) {
         std::this_thread::sleep_for(std::chrono::milliseconds(1500));
         std::abort();
     }
-    if (name == "forever") {
-        for (;;) rounds(1000);
-    }
-    if (name == "profiled-part") profiled_part().print();
     if (name == "serve") serve();
-    if (name == "loop") loops(argv[2], std::atoi(argv[3]), argc > 4 ? std::atoi(argv[4]) : 1);
     return 0;
 }

@@ -63,10 +63,8 @@ def lookups() -> Callable[[], object]:
         nonlocal number
         number += 1
         columns = [column.to("cuda") for column in batches[number % BATCHES]]
-        looked_up = [
-            torch.nn.functional.embedding(column, table)
-            for column, table in zip(columns, tables, strict=True)
-        ]
+        pairs = zip(columns, tables, strict=True)
+        looked_up = [torch.nn.functional.embedding(column, table) for column, table in pairs]
         hidden = torch.relu(torch.cat(looked_up, dim=1) @ first)
         scores[number % BATCHES].copy_(torch.sigmoid(hidden @ second))
 
