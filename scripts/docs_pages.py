@@ -16,7 +16,8 @@ from mkdocs.structure.pages import Page
 
 from busfare.advise.amounts import rate
 from busfare.cli import app
-from busfare.cli.about import as_called, every_command, usage
+from busfare.cli.about import every_command
+from busfare.cli.options.planning import WithDefault
 from busfare.show.nodes import catalogue
 
 ROOT = Path(__file__).parents[1]
@@ -55,15 +56,27 @@ def commands() -> str:
         "used, and 3 when there is no GPU and one is needed. `--json` writes one object to standard output "
         "([its keys](../json.md)).",
     ]
-    for context in map(as_called, every_command(app)):
+    for context in map(_as_called, every_command(app)):
         parts += [
             f"## {context.command_path}",
             _plain(context.command.help or ""),
-            f"```text\n{usage(context)}\n```",
+            f"```text\n{_usage(context)}\n```",
         ]
         rows = [row for p in context.command.get_params(context) if (row := _row(p, context))]
         parts.append("\n".join(["| argument or option | what it is |", "| --- | --- |", *rows]))
     return "\n\n".join(parts) + "\n"
+
+
+def _as_called(context: click.Context) -> click.Context:
+    """The context of what runs without the name of a further command: of a group that has its help there, its default."""
+    if (group := context.command).params or not isinstance(group, WithDefault):
+        return context
+    return click.Context(next(iter(group.commands.values())), context.parent, context.info_name)
+
+
+def _usage(context: click.Context) -> str:
+    """'busfare report [OPTIONS] TRACE...'."""
+    return " ".join([context.command_path, *context.command.collect_usage_pieces(context)])
 
 
 def _row(parameter: click.Parameter, context: click.Context) -> str | None:

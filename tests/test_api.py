@@ -132,12 +132,9 @@ def test_answers_show_themselves(images: busfare.Run, tmp_path: Path) -> None:
     shown = answer._repr_html_()
     # In a frame of its own that may run its script and nothing else, every mark of the page escaped.
     assert shown.startswith('<iframe sandbox="allow-scripts"') and "<script" not in shown
-    assert "Timeline" in repr(answer.plot()) and "canvas" in answer.plot()._repr_html_()
     answer.save(tmp_path / "page.html")
     answer.save(tmp_path / "answer.json")
-    answer.plot().save(tmp_path / "plot.html")
-    whole, plot = ((tmp_path / name).read_text().count("<table") for name in ("page.html", "plot.html"))
-    assert whole > plot
+    assert "<canvas" in (tmp_path / "page.html").read_text()
     assert json.loads((tmp_path / "answer.json").read_text())["schema"] == "busfare.what-if/1"
     with pytest.raises(busfare.BusfareError, match=r"\.html or \.json"):
         answer.save(tmp_path / "page.pdf")

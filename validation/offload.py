@@ -49,7 +49,7 @@ class Pass:
     def layers_held(self) -> int:
         """Layers' worth of GPU memory."""
         count, size = self.network
-        return round(self.schedule.device_bytes(Layers.alike(count, size, 0.0)) / size)
+        return round(self.schedule.device_bytes(Layers((size,) * count, (0.0,) * count)) / size)
 
     @property
     def off_percent(self) -> float:
@@ -92,11 +92,11 @@ def _alone(result: Result) -> dict[tuple[int, int], dict[int, float]]:
 def passes(result: Result, machine: Machine) -> list[Pass]:
     alone, rows = _alone(result), []
     for cell in result["cells"]:
-        network, tokens = (cell["layers"], cell["layer_bytes"]), cell["tokens"]
+        count, size, tokens = cell["layers"], cell["layer_bytes"], cell["tokens"]
         schedule = Schedule(cell["resident"], cell["depth"], cell["memory"])
-        layers = Layers.alike(*network, alone[network][tokens])
+        layers = Layers((size,) * count, (alone[count, size][tokens],) * count)
         predicted = seconds_of(layers, schedule, machine)
-        rows.append(Pass(network, schedule, tokens, predicted, fastest_part(cell["samples_seconds"])))
+        rows.append(Pass((count, size), schedule, tokens, predicted, fastest_part(cell["samples_seconds"])))
     return rows
 
 
@@ -135,7 +135,7 @@ def tokens_break_even(result: Result, rows: list[Pass], machine: Machine) -> tup
     count, size = largest
     whole, half = _between(cpu), _between(dict(list(cpu.items())[::2]))
     predicted, _ = break_even(
-        lambda n: seconds_of(Layers.alike(count, size, layer(n)), Schedule(0, 1, "pinned"), machine),
+        lambda n: seconds_of(Layers((size,) * count, (layer(n),) * count), Schedule(0, 1, "pinned"), machine),
         lambda n: count * half(n),
         max(cpu),
     )

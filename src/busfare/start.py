@@ -20,11 +20,7 @@ def main() -> None:
     from busfare.cli import main as run
 
     signal.signal(signal.SIGINT, theirs)
-    _return_large_blocks()
-    run()
-
-
-def _return_large_blocks() -> None:
-    """Large columns go back to the system as they are freed: glibc would keep those of up to 32 MiB for later ones."""
+    # Large columns go back to the system as they are freed: glibc would keep those of up to 32 MiB for later ones.
     if setting := getattr(ctypes.CDLL(None), "mallopt", None):
         setting(M_MMAP_THRESHOLD, LARGE_BLOCK_BYTES)
+    run()

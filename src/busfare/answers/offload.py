@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from msgspec import UNSET, Struct, UnsetType, field
@@ -126,15 +126,6 @@ class _Planned:
     def streamed(self, tokens: float) -> float:
         return seconds_of(self.question.layers(tokens), self.schedule, self.machine, self.share)
 
-    def hidden(self, ranked: Ranked) -> float | None:
-        return share_hidden(self.layers, ranked.schedule, self.machine, ranked.seconds, self.share)
-
-    def ranged(self, ranked: Ranked) -> dict[str, Any]:
-        ends, rung, network = None, "", self.question.network
-        if network is not None and self.question.predicted:
-            ends, rung = network.ends(self.question.tokens), network.computed(1).rung
-        return ranged(ranked.seconds, ranked.schedule, self.machine, self.layers, ends, self.share, rung)
-
     def result(self) -> PlanOffloadResult:
         question, layers, machine, chosen = self.question, self.layers, self.machine, self.chosen
         rows = [
@@ -221,15 +212,18 @@ class _Planned:
         return self.best(fits)[0]
 
     def _row(self, ranked: Ranked) -> OffloadRow:
-        schedule = ranked.schedule
+        schedule, layers, machine, share = ranked.schedule, self.layers, self.machine, self.share
+        ends, rung, network = None, "", self.question.network
+        if network is not None and self.question.predicted:
+            ends, rung = network.ends(self.question.tokens), network.computed(1).rung
         return OffloadRow(
             resident=schedule.resident,
             depth=schedule.depth,
             memory=schedule.memory,
             device_bytes=ranked.device_bytes,
-            share_hidden=self.hidden(ranked),
+            share_hidden=share_hidden(layers, schedule, machine, ranked.seconds, share),
             predicted_seconds=ranked.seconds,
-            **self.ranged(ranked),
+            **ranged(ranked.seconds, schedule, machine, layers, ends, share, rung),
         )
 
     def _break_even(self) -> tuple[float | None, Words]:

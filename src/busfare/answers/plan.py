@@ -200,7 +200,9 @@ def _words(answer: Plan, accesses: float | None) -> list[Words]:
     ]
     if equal := [p.strategy for p in runners_up if p.seconds <= best.seconds * (1 + TIE)]:
         words.append(statement("plan.equal", strategies=tuple(equal)))
-    in_place = best.strategy == "mapped" and answer.machine.reads_in_place
+    # Such a GPU reads the host's pageable memory where it is, as fast as it reads mapped memory.
+    coherent = answer.machine.gpu.unified_memory or answer.machine.node.host_path(0).is_c2c
+    in_place = best.strategy == "mapped" and coherent
     words.append(statement(f"plan.do-{best.strategy}{'-in-place' * in_place}", count=best.streams))
     if accesses is not None:
         words.append(_on_an_assumption(answer, accesses))

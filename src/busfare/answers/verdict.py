@@ -132,19 +132,16 @@ def verdict(
         )
     if totals.communication.count:
         text.append(statement("verdict.communication", seconds=totals.communication.seconds))
+    largest = None
+    if owned and (owner := owned[0].owner):
+        seconds, kind = owned_seconds(owned[0]), KINDS_OF.get(owned[0].part, owner.kind)
+        largest = LargestPart(kind, owner.name, seconds / run if run else 0.0, seconds=seconds)
     return Verdict(
         gpu_busy_share=share,
         startup_seconds=None if replayed is None else part_seconds(path, START_UP),
-        largest_part=_largest_part(owned[0], run) if owned else None,
+        largest_part=largest,
         text=text,
     )
-
-
-def _largest_part(part: PathOwner, run: float) -> LargestPart:
-    assert part.owner
-    seconds = owned_seconds(part)
-    kind = KINDS_OF.get(part.part, part.owner.kind)
-    return LargestPart(kind, part.owner.name, seconds / run if run else 0.0, seconds=seconds)
 
 
 def actions(path: str, findings: Sequence[RangedFinding]) -> list[Action]:

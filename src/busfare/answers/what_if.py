@@ -150,7 +150,8 @@ def answer_what_if(
         after = seconds - gain
         if any(change.node is None and change.kind != "host" for change in some):
             figures = figures_of(setting.recorded_on)
-            ends += _after(after, seconds, figures, touched=applied.touched_seconds)
+            touched = None if applied.touched is None else applied.touched.length() * NS
+            ends += _after(after, seconds, figures, touched=touched)
         for change in some:
             if change.node is not None and setting.recorded_on is not None:
                 ends += _between(change, played, run, setting, setting.recorded_on, change.node)
@@ -182,7 +183,10 @@ def answer_what_if(
     )
     changed, seconds = played.timeline, played.makespan_seconds
     del played  # before another is played
-    result.range_seconds = _range(changed, seconds)
+    extra = changed.columns["operation_extra"]
+    if extra.any():  # from all unexplained waits gone to all of them kept
+        bare = play(changed.with_columns(operation_extra=np.zeros_like(extra)))
+        result.range_seconds = sorted((bare.makespan_seconds, seconds))
     return result, changed
 
 
@@ -368,32 +372,20 @@ def _spans(state: JobState, played: Played) -> dict[int, float]:
     return spans
 
 
-def _range(run: Timeline, seconds: float) -> list[float]:
-    """From all unexplained waits gone to all of them kept, where `run` takes `seconds`."""
-    extra = run.columns["operation_extra"]
-    if not extra.any():
-        return [seconds] * 2
-    return sorted((play(run.with_columns(operation_extra=np.zeros_like(extra))).makespan_seconds, seconds))
-
-
 def predicted_trace(run: Timeline) -> Trace:
     """The run as predicted, as a trace that can be exported beside the recorded one."""
     played = play(run)
+    # Streams that the recording does not have get numbers above all that it has.
+    number, recorded = run.columns["operation_stream"].astype(np.int64), run.operations["stream_number"]
+    most = int(run.operations["stream"].max() or 0) if run.operations.height else 0  # type: ignore[arg-type]
+    new = np.where(number != recorded.to_numpy(), most + 1 + number, -1)
     operations = run.operations.with_columns(
         start_ns=pl.Series(played.operation_start + run.origin_ns),
         end_ns=pl.Series(played.operation_end + run.origin_ns),
-        stream=pl.coalesce(_new_streams(run), "stream"),
+        stream=pl.coalesce(pl.Series(new).replace(-1, None), "stream"),
     ).drop("row", "call", "launched", "stream_number", strict=False)
     calls = run.calls.with_columns(
         start_ns=pl.Series(played.call_start - run.columns["call_startup"] + run.origin_ns),
         end_ns=pl.Series(played.call_end + run.origin_ns),
     ).select(run.trace.calls.columns)
     return replace(run.trace, operations=operations, calls=calls)
-
-
-def _new_streams(run: Timeline) -> pl.Series:
-    """Numbers for streams that the recording does not have, above all that it has; null for the others."""
-    number = run.columns["operation_stream"].astype(np.int64)
-    recorded = run.operations["stream_number"].to_numpy()
-    most = int(run.operations["stream"].max() or 0) if run.operations.height else 0  # type: ignore[arg-type]
-    return pl.Series(np.where(number != recorded, most + 1 + number, -1)).replace(-1, None)

@@ -8,7 +8,6 @@ import click
 from click.shell_completion import get_completion_class
 
 from busfare.cli.options import Command, as_json
-from busfare.cli.options.planning import WithDefault
 
 #: Where shells look for what completes a command.
 SHELLS = {
@@ -64,15 +63,3 @@ def every_command(group: click.Group, parent: click.Context | None = None) -> It
         yield context
         if isinstance(command, click.Group):
             yield from every_command(command, context)
-
-
-def as_called(context: click.Context) -> click.Context:
-    """The context of what runs without the name of a further command: of a group that has its help there, its default."""
-    if (group := context.command).params or not isinstance(group, WithDefault):
-        return context
-    return click.Context(next(iter(group.commands.values())), context.parent, context.info_name)
-
-
-def usage(context: click.Context) -> str:
-    """'busfare report [OPTIONS] TRACE...'."""
-    return " ".join([context.command_path, *context.command.collect_usage_pieces(context)])

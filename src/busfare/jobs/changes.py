@@ -261,7 +261,10 @@ def more_ranks(wanted: int, node: Node | None) -> JobChange:
             )
         if node is None:
             raise InputError("`ranks` needs the node where the job ran: give it with `recorded_on`")
-        here, there = (Fabric.of(node, count, hosts=_hosts(node, count)) for count in (job.size, wanted))
+        most, counts = len(node.gpus()), (job.size, wanted)
+        # On the fewest equal nodes that hold them.
+        hosts = (next(n for n in range(1, c + 1) if c % n == 0 and c // n <= most) for c in counts)
+        here, there = (Fabric.of(node, c, hosts=n) for c, n in zip(counts, hosts, strict=True))
         before, after = priced_on(job, here), priced_on(job, there)
         of_all = job.members.select(pl.col("rank").n_unique().over("joint") == size)
         whole = of_all.to_series().fill_null(False).to_numpy()
@@ -316,12 +319,6 @@ def more_ranks(wanted: int, node: Node | None) -> JobChange:
         ).touched(wanted, *rests_on)
 
     return JobChange("ranks", statement("change.ranks", count=wanted), apply)
-
-
-def _hosts(node: Node, ranks: int) -> int:
-    """The fewest equal nodes that hold so many ranks."""
-    most = len(node.gpus())
-    return next(hosts for hosts in range(1, ranks + 1) if ranks % hosts == 0 and ranks // hosts <= most)
 
 
 def is_job(trace: Trace) -> bool:

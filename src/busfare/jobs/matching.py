@@ -331,16 +331,10 @@ def _residuals(aligned: Clocks, clock: Rows, joint: Rows, end: Rows, by: NDArray
 
 def _medians(values: Numbers, groups: Rows, count: int) -> Numbers:
     """The median of each group, not a number of none; shape (count,). Values that are no numbers do not count."""
-    usable = np.isfinite(values)
-    values, groups = values[usable], groups[usable]
-    order = np.lexsort((values, groups))
-    sizes = np.bincount(groups, minlength=count)
-    begins = np.cumsum(sizes) - sizes
+    usable = pl.DataFrame({"group": groups, "value": values}).filter(pl.col("value").is_finite())
+    middle = usable.group_by("group").agg(pl.col("value").median())
     medians = np.full(count, np.nan)
-    some = sizes > 0
-    ordered = values[order]
-    low, high = begins[some] + (sizes[some] - 1) // 2, begins[some] + sizes[some] // 2
-    medians[some] = (ordered[low] + ordered[high]) / 2
+    medians[middle["group"].to_numpy()] = middle["value"].to_numpy()
     return medians
 
 

@@ -21,6 +21,7 @@ from busfare.nodes import Node
 from busfare.printable import printable
 from busfare.questions import Report
 from busfare.trace import may_be_trace, read
+from busfare.trace.columns import decoded_json
 
 
 class Progress:
@@ -131,10 +132,7 @@ def _encoded(made: Partial | None = None, failure: str | None = None) -> bytes:
 
 def decoded(outcome: bytes) -> Outcome:
     """An Outcome that `do_part` returned. Raises InputError if another version of busfare made it."""
-    try:
-        made = msgspec.json.decode(outcome, type=Outcome)
-    except msgspec.MsgspecError:
-        made = None
+    made: Outcome | None = decoded_json(outcome, Outcome)
     if made is None or made.version != __version__:
         maker = f"busfare {made.version}" if made else "another busfare"
         raise InputError(

@@ -87,11 +87,6 @@ class Machine:
         holds_up = self.category == "implicit-synchronization"
         return GpuRules(self.contention, engines, holds_up, call_s)
 
-    @property
-    def reads_in_place(self) -> bool:
-        """Whether the GPU reads the host's pageable memory where it is, as fast as it reads mapped memory."""
-        return self.gpu.unified_memory or self.node.host_path(0).is_c2c
-
     def flops_per_s(self, type_: str | None) -> float | None:
         """Operations a second of numbers of a type (None: fp32) by the data sheet: of fp32 and fp64 without tensor cores, of
         others on them where the GPU has them. None where the rate of fp32 is unknown. Raises InputError for another type.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from html import escape
 from pathlib import Path
 from shutil import get_terminal_size
@@ -23,7 +22,7 @@ from busfare.answers.what_if import WhatIf as _WhatIf
 from busfare.answers.what_if import predicted_trace
 from busfare.errors import InputError
 from busfare.files import write_file
-from busfare.show.document import Document, Figure
+from busfare.show.document import Document
 from busfare.show.page import page as as_page
 from busfare.show.terminal import render
 from busfare.show.words import worded
@@ -58,12 +57,11 @@ class Answer:
             raise InputError(f"{path}: give a name that ends in .html or .json")
         write_file(Path(path), written[ending]())
 
-    def plot(self) -> Plot:
-        """Its figures alone."""
-        return Plot(self.document())
-
     def _repr_html_(self) -> str:
-        return framed(self.document())
+        """The page in a frame of its own, so that neither it nor the notebook touches the other."""
+        style = f"width:100%;height:{HEIGHT}px;border:0"
+        text = escape(as_page(self.document()))
+        return f'<iframe sandbox="allow-scripts" title="busfare" style="{style}" srcdoc="{text}"></iframe>'
 
     def __repr__(self) -> str:
         width = get_terminal_size((100, 0)).columns
@@ -72,31 +70,6 @@ class Answer:
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         """IPython lays Structs out by their fields otherwise."""
         printer.text(repr(self))
-
-
-class Plot:
-    """The figures of a document; a notebook shows them, and `save` writes them as a page."""
-
-    def __init__(self, document: Document) -> None:
-        self._shown = replace(document, blocks=[b for b in document.blocks if isinstance(b, Figure)])
-
-    def save(self, path: str | Path) -> None:
-        """Writes a page. Raises InputError where it cannot."""
-        write_file(Path(path), as_page(self._shown))
-
-    def _repr_html_(self) -> str:
-        return framed(self._shown)
-
-    def __repr__(self) -> str:
-        names = ", ".join(b.title or b.name for b in self._shown.blocks if isinstance(b, Figure))
-        return f"{self._shown.title}: {names or 'no figures'}; show it in a notebook, or save it with .save('plot.html')"
-
-
-def framed(document: Document) -> str:
-    """The page in a frame of its own, so that neither it nor the notebook touches the other."""
-    style = f"width:100%;height:{HEIGHT}px;border:0"
-    text = escape(as_page(document))
-    return f'<iframe sandbox="allow-scripts" title="busfare" style="{style}" srcdoc="{text}"></iframe>'
 
 
 class Report(Answer, _Report, dict=True, repr_omit_defaults=True):

@@ -351,7 +351,7 @@ def _changes(title: str, rows: Sequence[Changed]) -> Table:
     figures: dict[str, str | Callable[[Changed], str]] = {
         "before": "before_seconds",
         "after": "after_seconds",
-        "change": _longer,
+        "change": lambda row: "+" * (row.change_seconds > 0) + time(row.change_seconds),
         "in %": lambda row: change(row.before_seconds or 0.0, row.after_seconds),
     }
     if any(row.before_count is not None or row.after_count is not None for row in rows):
@@ -359,12 +359,6 @@ def _changes(title: str, rows: Sequence[Changed]) -> Table:
     if any(row.before_bytes or row.after_bytes for row in rows):
         figures["bytes"] = partial(_pair, key="bytes")
     return table(rows, "", {title: "what"}, figures, most=MOST_CHANGES)
-
-
-def _longer(row: Changed) -> str:
-    """'+1.2 ms'."""
-    sign = "+" if row.change_seconds > 0 else "−" if row.change_seconds else ""
-    return sign + time(abs(row.change_seconds))
 
 
 def _pair(row: Changed, key: str) -> str:

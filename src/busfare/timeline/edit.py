@@ -102,11 +102,6 @@ class Applied:
         """The bytes that these move."""
         return int(self.scope.sizes.sum())
 
-    @property
-    def touched_seconds(self) -> float | None:
-        """For how long; None: maybe all the time."""
-        return None if self.touched is None else self.touched.length() * 1e-9
-
     def then(self, later: Applied) -> Applied:
         """A `later` change of the timeline of this one, with what both touched and rest on."""
         rests_on = list(dict.fromkeys([*self.rests_on, *later.rests_on]))

@@ -18,7 +18,7 @@ import numpy as np
 import polars as pl
 
 from busfare.trace import tables as schema
-from busfare.trace.columns import first_pairs
+from busfare.trace.columns import decoded_json, first_pairs
 from busfare.trace.lanes import Lanes, is_communication
 from busfare.trace.sites import around_calls
 from busfare.trace.tables import conform, empty
@@ -99,9 +99,8 @@ def all_described(texts: Sequence[bytes], range_names: Sequence[str | None]) -> 
 
 def described(text: bytes, range_name: str | None = None) -> dict[str, Any]:
     """What Kineto's arguments `text` (JSON) tell of a collective: keys of DESCRIBED; empty where it is none of them."""
-    try:
-        fields = msgspec.json.decode(text, type=Arguments, strict=False)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+    fields = decoded_json(text, Arguments, strict=False)
+    if fields is None:
         return {}
     kind = kind_of(fields.name or (range_name or "").removeprefix("nccl:"))
     element_bytes = TYPE_BYTES.get((fields.dtype or "").lower())

@@ -1,4 +1,4 @@
-"""Columns of whole numbers: rows numbered, chosen, sorted and looked up; texts matched; work on many rows in threads."""
+"""Columns of whole numbers: rows numbered, chosen, sorted and looked up; texts matched; JSON decoded; work in threads."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
+import msgspec
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
@@ -25,6 +26,14 @@ SMALL = 1 << 20
 LONG_NS, ENDLESS = 3600 * 10**9, 1000
 #: From here on another thread is worth its start.
 MANY_ROWS = 1 << 18
+
+
+def decoded_json(text: str | bytes | None, kind: Any, strict: bool = True) -> Any:
+    """JSON as `kind`; None where it is nothing, damaged or something else. Without `strict`, texts may stand for numbers."""
+    try:
+        return msgspec.json.decode(text or b"", type=kind, strict=strict)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return None
 
 
 def numbered(columns: Sequence[NDArray[Any]]) -> tuple[Rows, NDArray[np.int64]]:

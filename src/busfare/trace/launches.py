@@ -10,7 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from busfare.trace._kineto_events import MISSING, EventScanner
-from busfare.trace.columns import first_pairs, first_rows, numbered, occurs, plain
+from busfare.trace.columns import decoded_json, first_pairs, first_rows, numbered, occurs, plain
 from busfare.trace.model import Trace
 from busfare.trace.sites import around_calls, innermost
 from busfare.trace.tables import LAUNCH_SHAPE, LAUNCHES, OPERATORS, REACH, Schema, conform
@@ -187,19 +187,13 @@ def _with_shapes(
 def _operator(signature: tuple[bytes, bytes, bytes, bytes]) -> tuple[str | None, ...]:
     """A row of `OPERATORS`."""
     name, *lists = signature
-    try:
-        text = msgspec.json.decode(name, type=str)
-    except (msgspec.MsgspecError, UnicodeError):
-        text = None
-    return text, *(_list_text(part, kind) for part, kind in zip(lists, LISTS, strict=True))
+    return decoded_json(name, str), *(_list_text(part, kind) for part, kind in zip(lists, LISTS, strict=True))
 
 
 def _list_text(text: str | bytes | None, kind: Any) -> str | None:
     """The JSON list `text` without spaces, or None where it is not of type `kind`."""
-    try:
-        return msgspec.json.encode(msgspec.json.decode(text or b"", type=kind)).decode()
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        return None
+    listed = decoded_json(text, kind)
+    return None if listed is None else msgspec.json.encode(listed).decode()
 
 
 #: What readers give: `bytes` is below 0 where they are freed, `device` null where every GPU may reach them; `in_stream`:

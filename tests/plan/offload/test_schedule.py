@@ -46,6 +46,10 @@ def answered(**more: Any) -> PlanOffloadResult:
     return answer_offload(Offload.of(**(OPTIONS | more)))
 
 
+def alike_layers(count: int, size: float, seconds: float, back_bytes: float = 0.0) -> Layers:
+    return Layers((size,) * count, (seconds,) * count, (back_bytes,) * count if back_bytes else ())
+
+
 @pytest.mark.parametrize("name", NODES)
 def test_the_recurrence_is_what_the_engine_plays(name: str) -> None:
     """Of alike and of unlike layers, short and long copies, bound by the link and by the kernels."""
@@ -54,7 +58,7 @@ def test_the_recurrence_is_what_the_engine_plays(name: str) -> None:
         seconds = size * machine.h2d.copy.long_gap_per_byte_s * ratio + 2e-6
         unlike = [(random.uniform(0, 2) * size, random.uniform(0, 2) * seconds) for _ in range(12)]
         various = Layers(tuple(bytes_ for bytes_, _ in unlike), tuple(time for _, time in unlike))
-        for layers in (Layers.alike(12, size, seconds), various):
+        for layers in (alike_layers(12, size, seconds), various):
             for resident, depth, memory in product((0, 5, 12), (0, 1, 3), COPIED):
                 schedule = Schedule(resident, depth, memory)
                 played = program_of(layers, schedule, machine).play().seconds
@@ -63,12 +67,12 @@ def test_the_recurrence_is_what_the_engine_plays(name: str) -> None:
 
 def test_depth_0_adds_copies_and_kernels_and_depth_1_takes_the_longer() -> None:
     machine = machine_of(load_node("h100-probed"))
-    layers = Layers.alike(16, 64 * MIB, 2e-3)
+    layers = alike_layers(16, 64 * MIB, 2e-3)
     copy = 64 * MIB * copy_curve(machine, "h2d", "pinned").long_gap_per_byte_s
     in_turns, ahead = (pass_seconds(layers, Schedule(0, depth), machine) for depth in (0, 1))
     assert in_turns == pytest.approx(16 * (copy + 2e-3), rel=0.01)
     assert ahead == pytest.approx(copy + 16 * 2e-3, rel=0.01)
-    quick = Layers.alike(16, 64 * MIB, 1e-4)
+    quick = alike_layers(16, 64 * MIB, 1e-4)
     assert pass_seconds(quick, Schedule(0, 1), machine) == pytest.approx(16 * copy + 1e-4, rel=0.01)
     assert share_hidden(layers, Schedule(0, 1), machine, ahead) == pytest.approx(15 / 16, abs=0.01)
     assert share_hidden(layers, Schedule(0, 0), machine, in_turns) == pytest.approx(0.0, abs=0.01)
@@ -76,7 +80,7 @@ def test_depth_0_adds_copies_and_kernels_and_depth_1_takes_the_longer() -> None:
 
 def test_resident_layers_are_computed_during_the_first_copies() -> None:
     machine = machine_of(load_node("h100-probed"))
-    layers = Layers.alike(8, 64 * MIB, 1.3e-3)
+    layers = alike_layers(8, 64 * MIB, 1.3e-3)
     whole = pass_seconds(layers, Schedule(8), machine)
     assert whole == pytest.approx(8 * 1.3e-3)
     # Four layers are brought while four are computed, and a bit of the last ones shows.
@@ -85,8 +89,8 @@ def test_resident_layers_are_computed_during_the_first_copies() -> None:
 
 def test_copies_back_take_the_opposite_direction_and_keep_their_buffer() -> None:
     machine = machine_of(load_node("h100-probed"))
-    streamed = Layers.alike(16, 64 * MIB, 1e-4)
-    updated = Layers.alike(16, 64 * MIB, 1e-4, back_bytes=64 * MIB)
+    streamed = alike_layers(16, 64 * MIB, 1e-4)
+    updated = alike_layers(16, 64 * MIB, 1e-4, back_bytes=64 * MIB)
     into, back_and_forth, in_turns = (
         program_of(layers, Schedule(0, depth), machine).play().seconds
         for layers, depth in ((streamed, 2), (updated, 2), (updated, 0))
@@ -96,7 +100,7 @@ def test_copies_back_take_the_opposite_direction_and_keep_their_buffer() -> None
 
 def test_pageable_copies_hold_the_host_and_deeper_prefetch_is_no_cure() -> None:
     machine = machine_of(load_node("h100-probed"))
-    layers = Layers.alike(8, 64 * MIB, 1e-3)
+    layers = alike_layers(8, 64 * MIB, 1e-3)
     pinned, pageable = (pass_seconds(layers, Schedule(0, 1, memory), machine) for memory in COPIED[:2])
     assert pageable > 3 * pinned
 
@@ -121,7 +125,7 @@ def test_mapped_weights_rank_behind_copies_if_rows_exceed_a_tile(tokens: str | N
 
 def test_mapped_weights_are_read_once_per_tile_of_rows() -> None:
     machine = machine_of(load_node("h100-probed"))
-    once, thrice = (replace(Layers.alike(4, 64 * MIB, 1e-6), rows=rows) for rows in (256.0, 600.0))
+    once, thrice = (replace(alike_layers(4, 64 * MIB, 1e-6), rows=rows) for rows in (256.0, 600.0))
     took = [pass_seconds(layers, Schedule(0, 0, "mapped"), machine) for layers in (once, thrice)]
     assert took[1] == pytest.approx(3 * took[0], rel=0.01)
     played = program_of(thrice, Schedule(0, 0, "mapped"), machine).play().seconds
@@ -134,14 +138,14 @@ def test_mapped_weights_are_read_once_per_tile_of_rows() -> None:
 def test_pieces_and_routers_take_as_long_as_played(memory: Memory) -> None:
     machine = machine_of(load_node("h100-probed"))
     router = {"pieces": (4.0,) * 8, "call_seconds": 1e-6, "routed_seconds": 2e-5}
-    routed = replace(Layers.alike(8, 2 * MIB, 1e-4), **router)
+    routed = replace(alike_layers(8, 2 * MIB, 1e-4), **router)
     played = program_of(routed, Schedule(2, 0, memory), machine).play().seconds
     assert pass_seconds(routed, Schedule(2, 0, memory), machine) == pytest.approx(played, rel=0.05)
     assert {s.depth for s in schedules(routed, None, 3, memory)} == {0}
 
 
 def test_gpu_memory_of_a_schedule() -> None:
-    layers = Layers.alike(10, 100.0, 1.0)
+    layers = alike_layers(10, 100.0, 1.0)
     some = (Schedule(4, 2), Schedule(9, 4), Schedule(4, 0, "mapped"), Schedule(10, 3))
     assert [schedule.device_bytes(layers) for schedule in some] == [700.0, 1000.0, 400.0, 1000.0]
     machine = machine_of(load_node("h100-probed"))

@@ -4,13 +4,14 @@ the shapes and types of its inputs as a framework's trace has them.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import tomllib
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from busfare.trace.columns import decoded_json
 
 #: Classes whose kernels read and write each byte about once: the memory, or a cache, bounds them.
 MEMORY = frozenset(
@@ -105,8 +106,8 @@ class Work(NamedTuple):
 @lru_cache(maxsize=65536)
 def work_of(kind: str, operator: str | None, shapes: str | None, types: str | None) -> Work:
     """The work of a kernel of class `kind` that `operator` launched; nothing where its inputs are not known."""
-    sizes = [_size(size) for size in _listed(shapes)]
-    words = [word for word in _listed(types) if isinstance(word, str)]
+    sizes = [_size(size) for size in decoded_json(shapes, list) or []]
+    words = [word for word in decoded_json(types, list) or [] if isinstance(word, str)]
     typed = next((by_word for word in words if (by_word := type_named(word, kind))), None)
     if not operator or not sizes or typed is None:
         return Work()
@@ -143,15 +144,6 @@ def _product(left: list[int], right: list[int], transposed: bool, pipeline: str,
         return Work()
     moved = b * (m_ * n_ + m_ * k_ + n_ * k_) * width
     return Work(2 * b * m_ * n_ * k_, moved, b, m_, n_, k_, width, pipeline)
-
-
-def _listed(text: str | None) -> list[Any]:
-    """The list that a trace has as JSON; empty where it has none."""
-    try:
-        value = json.loads(text) if text else []
-    except ValueError:
-        return []
-    return value if isinstance(value, list) else []
 
 
 def _size(value: Any) -> list[int]:

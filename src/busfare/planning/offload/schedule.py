@@ -68,11 +68,6 @@ class Layers:
         if min(*self.bytes, *self.seconds, *self.back_bytes, 0.0) < 0.0:
             raise InputError("a layer has negative bytes or seconds; give zero or more")
 
-    @classmethod
-    def alike(cls, count: int, bytes_: float, seconds: float, back_bytes: float = 0.0) -> Layers:
-        """`count` layers that are all alike."""
-        return cls((bytes_,) * count, (seconds,) * count, (back_bytes,) * count if back_bytes else ())
-
     def __len__(self) -> int:
         return len(self.bytes)
 

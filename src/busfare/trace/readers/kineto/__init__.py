@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import polars as pl
 
 from busfare.errors import InputError
 from busfare.trace._kineto_events import EventScanner
+from busfare.trace.columns import decoded_json
 from busfare.trace.launches import operators_of
 from busfare.trace.model import Trace, name_process, number_graph_nodes
 from busfare.trace.omissions import Omissions
@@ -66,7 +65,7 @@ def read(path: Path, launches: bool = False, activity: bool = False) -> Trace:
     omissions.count("other-accelerator", scanner.accelerator_events)
     omissions.count("calls-left-out", scanner.foreign_calls)
     ranges = rows.named(events, names, rows.ANNOTATION)
-    version = _decoded(header.get("cupti_version"), int)
+    version = decoded_json(header.get("cupti_version"), int, strict=False)
     trace = Trace(
         path=path,
         format="kineto",
@@ -78,7 +77,7 @@ def read(path: Path, launches: bool = False, activity: bool = False) -> Trace:
         activity=rows.activity_of(scanner) if activity else empty(ACTIVITY),
         devices=_devices(header),
         host=_host(header),
-        origin_ns=_decoded(header.get("baseTimeNanoseconds"), int) or 0,
+        origin_ns=decoded_json(header.get("baseTimeNanoseconds"), int, strict=False) or 0,
         described=about,
     )
     name_process(trace)
@@ -110,16 +109,9 @@ def _no_trace(scanner: EventScanner, head: bytes) -> str:
 PROPERTIES = texts("name") | ints("id totalGlobalMem computeMajor computeMinor numSms")
 
 
-def _decoded(text: bytes | None, kind: Any) -> Any:
-    """`text` as `kind`, or None where the file says something else, or nothing."""
-    with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return msgspec.json.decode(text or b"", type=kind, strict=False)
-    return None
-
-
 def _devices(header: dict[str, bytes]) -> pl.DataFrame:
     """Rows of `DEVICES`; none where the file lists no GPUs."""
-    listed = _decoded(header.get("deviceProperties"), list[dict[str, Any]])
+    listed = decoded_json(header.get("deviceProperties"), list[dict[str, Any]], strict=False)
     rows = [tuple(map(gpu.get, PROPERTIES)) for gpu in listed or []]
     gpus = typed(rows, PROPERTIES).with_columns(
         pl.col("name").replace("", None),
@@ -134,8 +126,8 @@ def _devices(header: dict[str, bytes]) -> pl.DataFrame:
 def _host(header: dict[str, bytes]) -> dict[str, str]:
     """`cuda`, `hostname`, `rank` and `world_size`, as far as the file has them."""
     keys = {"cuda_driver_version": "cuda", "hostname": "hostname"}
-    values = {new: _decoded(header.get(old), str | int) for old, new in keys.items()}
-    job = _decoded(header.get("distributedInfo"), dict[str, Any])
+    values = {new: decoded_json(header.get(old), str | int, strict=False) for old, new in keys.items()}
+    job = decoded_json(header.get("distributedInfo"), dict[str, Any], strict=False)
     for key in ("rank", "world_size"):
         if job and str(job.get(key)).isdecimal():
             values[key] = str(job[key])
