@@ -12,13 +12,15 @@ from msgspec.structs import replace
 
 from busfare.advise.jobs import advised, job_findings
 from busfare.answers.job import job_report, of_whole_job
+from busfare.jobs.matching import MEMBERS
 from busfare.jobs.run import run_job
-from busfare.jobs.timeline import job_timeline
+from busfare.jobs.timeline import _relieved, job_timeline
 from busfare.nodes import load_node
 from busfare.questions import Report
 from busfare.show.job_pictures import BINS, SHADES, heat_map
 from busfare.show.time_line_rows import KINDS, job_time_line
 from busfare.trace import read
+from busfare.trace.tables import conform
 from tests.conftest import answer
 from tests.job.build_job import Noted
 from tests.job.kineto_job import write_ranks
@@ -53,6 +55,19 @@ def test_copies_of_a_single_rank_gain_what_all_wait_for(tmp_path: Path) -> None:
 def test_balanced_ranks_have_nothing_to_do(tmp_path: Path) -> None:
     write_ranks(tmp_path, [[1000.0] * 8] * 2, transfer_us=5.0)
     assert reported(tmp_path) == {}
+
+
+def test_a_send_that_its_receiver_does_not_hold_up_waits_for_room() -> None:
+    """Of three sends the second is buffered; the third ends when the receiver of the second has come."""
+    sends = [(0, 10, 0), (20, 30, 1), (40, 205, 2)]
+    receives = [(5, 12, 0), (200, 210, 1), (400, 410, 2)]
+    columns = ["rank", "peer", "collective_kind", "start_ns", "end_ns", "joint"]
+    rows = [(0, 1, "send", *times) for times in sends] + [(1, 0, "receive", *times) for times in receives]
+    frame = pl.DataFrame(rows, schema=columns, orient="row").with_columns(communicator=pl.lit("0"))
+    members = conform(frame, MEMBERS).with_columns(frame["joint"])
+    relieved = _relieved(members)
+    assert relieved["relieved_by"].to_list() == [0, None, 1, None, None, None]
+    assert relieved["relieved_ns"].to_list()[2] == 200
 
 
 def test_the_page_joins_the_ranks_where_they_meet(tmp_path: Path) -> None:

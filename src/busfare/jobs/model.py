@@ -50,7 +50,8 @@ class JobTimeline:
     """The parts of a job, and their communication. `members`: columns of MEMBERS with joint, last_ns and shift_ns, all times
     by one clock, with `part` and `node`: the row of that part's operations, or of its calls if `is_call`.
 
-    `transfer_ns`: transfer time of each member, shape (members,). `starts_ns`: start of each part. `bases_ns`: offset
+    `relieved_by`, `relieved_ns`: the joint whose receiver made room for a send that ended before its own receiver came, and
+    when. `transfer_ns`: transfer time of each member, shape (members,). `starts_ns`: start of each part. `bases_ns`: offset
     from times of the trace to times of members, before the clocks were aligned. `places`: where each part runs. `links`:
     what copies share there. `size`: number of ranks of the whole job, also if only some are here. `stands_for`: number of
     ranks that each part represents, shape (parts,). `left_out`: missing traces.
@@ -186,7 +187,9 @@ def _joints(
     received = np.full(joints, np.iinfo(np.int64).max)
     received[joint[receive & there]] = start[receive & there]
     awaits = np.where(send, joints + joint, joint)
-    awaits[~there | (send & (end < received[np.maximum(joint, 0)]))] = -1
+    relieved = members["relieved_by"].fill_null(-1).to_numpy()
+    awaits = np.where(send & (relieved >= 0), joints + relieved, awaits)
+    awaits[~there | (send & (relieved < 0) & (end < received[np.maximum(joint, 0)]))] = -1
     comes = np.where(receive, joints + joint, joint)
     rows = np.flatnonzero(there & ~members["ended"].fill_null(False).to_numpy())
     rows = rows[np.argsort(comes[rows], kind="stable")]

@@ -113,8 +113,8 @@ def job_timeline(
     ends = starts + np.array([part.timeline.recorded_ns for part in parts], np.int64)
     _refuse_several_runs(parts, starts, ends, paths)
     recorded = int(ends.max())
-    members = _placed(members, parts)
-    begin = pl.max_horizontal("start_ns", "last_ns")
+    members = _placed(_relieved(members), parts)
+    begin = pl.max_horizontal("start_ns", "last_ns", "relieved_ns")
     transfer = members.select(pl.max_horizontal(pl.lit(0), pl.col("end_ns") - begin)).to_series().to_numpy()
     bases = np.array([traces[part.clock].origin_ns - base for part in parts], np.int64)
     of_nccl = bool((~members["is_call"]).any())
@@ -189,6 +189,30 @@ def parts_of(traces: Sequence[Trace], ranks: Sequence[Rank], node: Node | None) 
     for rank in ranks:
         processes.setdefault((rank.clock, rank.times.process), []).append(rank.rank)
     return [_part(traces[at[0]], *at, tuple(part_ranks), node) for at, part_ranks in processes.items()]
+
+
+def _relieved(members: pl.DataFrame) -> pl.DataFrame:
+    """`members` with the columns `relieved_by` and `relieved_ns`.
+
+    A library buffers messages that nobody receives yet; when its buffers are full, the next send waits for a receiver of one
+    before.
+    """
+    kind, this_rank = pl.col("collective_kind").cast(pl.String), pl.coalesce("place", "rank").cast(pl.Int64)
+    rows = members.with_row_index("member")
+    between = ["communicator", "source", "target"]
+    peer = pl.col("peer").cast(pl.Int64)
+    received = rows.filter(kind == "receive").drop_nulls("joint").select(
+        "communicator", source=peer, target=this_rank, relieved_ns="start_ns", relieved_by="joint"
+    )  # fmt: skip
+    sent = rows.filter(kind == "send").select(
+        "communicator", "member", "start_ns", "end_ns", source=this_rank, target=peer
+    )
+    # The last receiver that came before the end of each send.
+    received = received.sort("relieved_ns").with_columns(end_ns="relieved_ns")
+    relief = sent.sort("end_ns").join_asof(received, on="end_ns", by=between, check_sortedness=False)
+    waited = relief.filter(pl.col("relieved_ns") > pl.col("start_ns"))
+    waited = waited.select("member", "relieved_ns", "relieved_by")
+    return rows.join(waited, on="member", how="left", maintain_order="left").drop("member")
 
 
 def _part(trace: Trace, clock: int, process: int | None, ranks: tuple[int, ...], node: Node | None) -> Part:
