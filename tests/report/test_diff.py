@@ -55,8 +55,8 @@ def test_a_run_against_itself_has_not_changed() -> None:
     as_long, fair, unit, limit = map(text, result.why)
     assert as_long == "The run still takes 166 ms."
     assert fair == "Both traces have 6 units of work."
-    assert "median: 27.6 ms → 27.6 ms (0.0 %), within the variation of a trace." in unit
-    assert unit.endswith("These recordings cannot show changes of the median below 21 %.")
+    assert "median: 27.2 ms → 27.2 ms (0.0 %), within the variation of a trace." in unit
+    assert unit.endswith("These recordings cannot show changes of the median below 18 %.")
     by_figure = "Changes of the unit, with the range due to variation within the traces: mean 0.0 % (−"
     assert limit.startswith(by_figure)
     assert result.unit.statistics.keys() == {"mean", "median", "low"}  # too few for a 90th percentile
@@ -143,7 +143,7 @@ def test_windows_with_different_amounts_of_work_are_compared_by_the_unit() -> No
     assert unit.change_percent == pytest.approx(100 * (40 / 34 - 1), abs=0.1) and result.units == [unit]
     assert [(part.what, part.change_seconds > 0) for part in unit.parts] == [("GPU idle", True)]
     fair, change, statistics, idle = map(text, result.why)
-    assert "; median +17.4 % (+1" in statistics
+    assert "; median +17.6 % (+1" in statistics
     assert fair.startswith("The traces contain different amounts of work (40 before and 34 after)")
     assert "mean: 102 µs → 120 µs (+17.6 %), more than the variation within a trace." in change
     assert idle == "Changes per unit that exceed the variation: GPU idle 17.9 µs longer."

@@ -60,6 +60,23 @@ def test_a_hiccup_of_either_run_hides_nothing() -> None:
     assert is_real(steady, [50.0, *steady[1:]]) is False
 
 
+def test_the_median_of_few_units_is_theirs_and_a_hiccup_of_each_run_does_not_hide_its_change() -> None:
+    before, after = (RANDOM.normal(seconds, 0.01, 12) for seconds in (1.0, 1.15))
+    before[2], after[7] = 3.0, 3.4
+    (median,) = (row for row in differences(batched(before), batched(after)) if row.figure == "median")
+    assert (median.before, median.after) == (np.median(before), np.median(after))
+    assert median.real and 0.1 < median.growth < median.after - median.before
+    (few,) = (row for row in differences(batched(before[:5]), batched(after[:5])) if row.figure == "median")
+    assert not few.real and few.growth < 0  # five units against five may differ so by chance
+
+
+def test_units_that_resemble_those_before_show_less() -> None:
+    waves = 1 + 0.02 * np.sin(np.arange(24) / 4)
+    scattered = RANDOM.permutation(waves)
+    least = [differences(batched(run), batched(run))[1].least for run in (scattered, waves)]
+    assert 0 < 1.5 * least[0] < least[1]
+
+
 def test_too_few_are_not_judged_and_equal_ones_do_not_differ() -> None:
     assert differ([1.0] * (FEWEST - 1), [2.0] * 40) is None
     assert is_real([1.0] * 40, [1.0] * 40) is False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from math import sqrt
 from statistics import NormalDist
 from typing import Literal, NamedTuple
@@ -30,13 +31,14 @@ Statistic = Literal["mean", "median", "low", "high"]
 class Batches(Struct):
     """Statistics of consecutive batches of units, in order of time, s. A slowdown of some units changes the mean and the
     last decile, of most units the median, of all units the first decile, which other programs affect least.
-    `high_seconds`: empty for few units, and in reports of earlier versions.
+    `unit_seconds`: each unit, if few; `high_seconds`, if not. Reports of earlier versions may lack both.
     """
 
     mean_seconds: list[float]
     median_seconds: list[float]
     low_seconds: list[float]
     high_seconds: list[float] = []
+    unit_seconds: list[float] = []
 
 
 FIGURES: dict[Statistic, Callable[[NDArray[np.float64]], np.floating]] = {
@@ -47,9 +49,14 @@ FIGURES: dict[Statistic, Callable[[NDArray[np.float64]], np.floating]] = {
 }
 
 
+#: Half the width of an interval of the difference between two runs, by their seconds and the level.
+Half = Callable[[NDArray[np.float64], NDArray[np.float64], float], float]
+
+
 class Difference(NamedTuple):
-    """`before`, `after`: mean of `figure` over the batches, s. `least`: half the interval of their difference, s; a larger
-    difference is `real`. `growth`: the lower bound of the difference for a test that looks for longer units alone, s.
+    """`before`, `after`: mean of `figure` over the batches, but the median of few units, s. `least`: half the interval of
+    their difference, s; a larger difference is `real`. `growth`: the lower bound of the difference for a test that looks for
+    longer units alone, s.
     """
 
     figure: Statistic
@@ -68,7 +75,9 @@ def batched(seconds: ArrayLike) -> Batches:
     every = np.asarray(seconds, np.float64)
     batches = np.array_split(every, min(len(every), BATCHES))
     mean, median, low, high = ([float(figure(batch)) for batch in batches] for figure in FIGURES.values())
-    return Batches(mean, median, low, high if len(every) >= BATCHES * OF_BATCH else [])
+    return Batches(
+        mean, median, low, *((high, []) if len(every) >= BATCHES * OF_BATCH else ([], every.tolist()))
+    )
 
 
 def differences(
@@ -80,7 +89,8 @@ def differences(
     §9.5.3]: Welch's [1947]; Student's for the mean and the last decile of many units, which a slowdown of some units makes
     vary. Half of CHANCE is for the statistics of many units; few units, whose batches hide drift and have no last decile,
     and parts of a unit share it with all quantities; so do `runs` pairs [Bonferroni]. A test for longer units alone is
-    one-sided and has all of CHANCE. Differences up to `unseen`, s, do not count, such as one step of the clock.
+    one-sided and has all of CHANCE. The median of few units, of which some may be far longer, has an interval by their
+    ranks. Differences up to `unseen`, s, do not count, such as one step of the clock.
     """
     if min(len(before.mean_seconds), len(after.mean_seconds)) < FEWEST:
         return []
@@ -92,10 +102,11 @@ def differences(
     for figure in figures:
         old, new = (np.asarray(getattr(run, f"{figure}_seconds")) for run in (before, after))
         was, now = float(old.mean()), float(new.mean())
-        alike = many and figure in ("mean", "high")
-        least, less = (
-            max(_half_interval(old, new, part, alike), SAME * was, unseen) for part in (level, one_sided)
-        )
+        half: Half = partial(_half_interval, alike=many and figure in ("mean", "high"))
+        if figure == "median" and of_unit and before.unit_seconds and after.unit_seconds:
+            old, new, half = np.asarray(before.unit_seconds), np.asarray(after.unit_seconds), _half_by_ranks
+            was, now = float(np.median(old)), float(np.median(new))
+        least, less = (max(half(old, new, part), SAME * was, unseen) for part in (level, one_sided))
         every.append(Difference(figure, was, now, least, now - was - less))
     return every
 
@@ -115,6 +126,28 @@ def _half_interval(old: NDArray[np.float64], new: NDArray[np.float64], level: fl
         return 0.0
     freedom = variance**2 / sum(part**2 / n for part, n in zip(parts, degrees, strict=True))
     return _quantile(1 - level / 2, sum(degrees) if alike else freedom) * sqrt(variance)
+
+
+def _half_by_ranks(old: NDArray[np.float64], new: NDArray[np.float64], level: float) -> float:
+    """Half the width of an interval of the shift between two runs: the ends, as far from the difference of the medians, of
+    the middle differences of their units [Hodges and Lehmann 1963], at least that difference if these are too few. Units
+    that resemble the unit before count as fewer, by the correlation of their ranks [Bartlett 1946].
+    """
+    apart, every = float(np.median(new) - np.median(old)), len(old) * len(new)
+    ranks = [_centred_ranks(run) for run in (old, new)]
+    after, with_itself = (sum(rank[lag:] @ rank[: len(rank) - lag] for rank in ranks) for lag in (1, 0))
+    alike = max(0.0, after / max(with_itself, 1.0))
+    spread = sqrt(every * (len(old) + len(new) + 1) / 12 * (1 + alike) / (1 - alike))
+    left_out = int(every / 2 - NormalDist().inv_cdf(1 - level / 2) * spread)
+    differences = np.sort(np.subtract.outer(new, old), axis=None)
+    outer = differences[max(left_out, 1) - 1], differences[-max(left_out, 1)]
+    return max(*(abs(float(end) - apart) for end in outer), 0.0 if left_out >= 1 else abs(apart))
+
+
+def _centred_ranks(run: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The rank of each unit, equal ones sharing theirs, less the mean rank; shape (units,)."""
+    _, place, equal = np.unique(run, return_inverse=True, return_counts=True)
+    return (np.cumsum(equal) - (equal - 1) / 2)[place] - (len(run) + 1) / 2
 
 
 def _quantile(probability: float, freedom: float) -> float:
