@@ -181,6 +181,19 @@ def test_copies_of_a_direction_share_an_engine_and_of_two_do_not() -> None:
     assert played["starts"] == {0: 10, 1: 20, 2: 61}  # the copy back is the second to start
 
 
+def test_a_launch_that_waited_for_room_in_the_queue_waits_less_when_kernels_are_quicker() -> None:
+    length, rows, end = 100.0, list[Any](), 0.0
+    for at in range(1500):
+        start = 5.0 * at if at < 1000 else end + 1
+        # From the thousandth on, each launch waits until the kernel a thousand before it has ended.
+        end = start + 3 if at < 1000 else max(start + 3, 10 + length * (at - 1000) + length + 1)
+        rows.append(made(kernel(10 + length * at, 10 + length * at + length - 1), start, end))
+    recorded = timeline(run(*rows))
+    assert play(recorded).makespan_ns == recorded.recorded_ns
+    quicker = recorded.with_columns(operation_duration=recorded.columns["operation_duration"] // 10)
+    assert play(quicker).call_end[-1] < 0.3 * end * 1000
+
+
 def test_a_graph_launch_keeps_the_order_that_was_observed() -> None:
     operations = [
         kernel(10, 110, correlation=1, stream=7, graph_node=1),

@@ -26,6 +26,8 @@ from busfare.trace.words import EVENT_RECORD, NONE, STREAM_WAIT_EVENT, Names, Wo
 
 #: What a call does, as the core numbers it where no event is named.
 LAUNCHES, RECORDS, AWAITS = 0, 1, 2
+#: A launch that takes so long waits, where its stream has so many operations to do: CUDA's queues hold 1,024.
+LONG_LAUNCH_NS, FULL_QUEUE = 20_000, 512
 #: Fewer queries in a row, whose results are not recorded, may each be for another event, or stand between parts of CPU work.
 MANY_QUERIES = 20
 
@@ -236,6 +238,7 @@ def waits(host: HostCalls, work: DeviceWork, acts: Acts, lacking: bool = False) 
     rows = np.flatnonzero(kind == WAIT["event"])
     wanted = calls[rows].select("process", "event", call=pl.Series(rows, dtype=pl.Int64))
     key[rows] = _last_record(wanted, acts.records).fill_null(-1).to_numpy()
+    _wait_for_room(calls, operations, kind, key)
     unnamed = np.flatnonzero(np.isin(kind, [WAIT["stream"], WAIT["device"], WAIT["event"]]) & (key < 0))
     key[unnamed] = _last_used(calls, operations, unnamed)
     guessed = key[unnamed] >= 0
@@ -277,3 +280,23 @@ def _devices(calls: pl.DataFrame, work: DeviceWork, rows: NDArray[np.int64]) -> 
     last = np.append(work.streams["device_number"], -1)[_last_used(calls, work.operations, rows)]
     number = pl.coalesce("of_context", "of_process", pl.Series(last, dtype=pl.Int32))
     return asking.select(number).to_series().to_numpy()
+
+
+def _wait_for_room(calls: pl.DataFrame, operations: pl.DataFrame, kind: NDArray[np.uint8], key: Rows) -> None:
+    """Launches that took long while their stream had much to do waited for an operation of it to end."""
+    begun, ended = calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy()
+    launched = np.flatnonzero(operations["launched"].to_numpy())
+    owner = operations["call"].to_numpy()[launched]
+    slow = (ended - begun >= LONG_LAUNCH_NS) & (kind == WAIT["none"])
+    streams, all_ends = operations["stream_number"].to_numpy()[launched], operations["end_ns"].to_numpy()
+    for stream in np.unique(streams[slow[owner]]):
+        queued, calling = launched[streams == stream], owner[streams == stream]
+        by_end = queued[np.argsort(all_ends[queued], kind="stable")]
+        ends = all_ends[by_end]
+        pending = np.arange(len(queued)) - np.searchsorted(ends, begun[calling], side="right")
+        waiting = slow[calling] & (pending >= FULL_QUEUE)
+        by = calling[waiting]
+        last = np.searchsorted(ends, ended[by], side="right") - 1
+        awaited = by_end[last]
+        fits = (last >= 0) & (ends[last] > begun[by]) & (awaited < queued[waiting])
+        kind[by[fits]], key[by[fits]] = WAIT["given"], awaited[fits]
