@@ -60,7 +60,7 @@ def test_a_hiccup_of_either_run_hides_nothing() -> None:
     assert is_real(steady, [50.0, *steady[1:]]) is False
 
 
-def test_the_median_of_few_units_is_theirs_and_a_hiccup_of_each_run_does_not_hide_its_change() -> None:
+def test_the_median_of_few_units_is_exact_and_hiccups_hide_no_change() -> None:
     before, after = (RANDOM.normal(seconds, 0.01, 12) for seconds in (1.0, 1.15))
     before[2], after[7] = 3.0, 3.4
     (median,) = (row for row in differences(batched(before), batched(after)) if row.figure == "median")
