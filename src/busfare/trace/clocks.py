@@ -1,0 +1,141 @@
+"""Moves the GPUs' times to the host's clock, where the two count from different moments or drift apart.
+
+The records bound how far the clock of a GPU is ahead: no operation begins before its call, and no wait returns before what
+it waits for has ended. If no single offset fits, the clock drifts; it is moved by the least that the bounds require.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from busfare.trace.columns import first_pairs
+from busfare.trace.lanes import Times
+from busfare.trace.model import Trace
+from busfare.trace.omissions import Omissions
+
+Floats = NDArray[np.float64]
+#: Two clocks drift apart by no more: each is off by 300 ppm at most [PCI Express Base Specification: reference clock].
+MOST_DRIFT = 600e-6
+TIMES = ("start_ns", "end_ns")
+GPU = ("process", "device")
+#: What waits are sure to wait for: all that was launched before them in the process of a single GPU, or in these.
+AWAITED = (
+    ("device", ["process"]),
+    ("device", ["process", "context"]),
+    ("stream", ["process", "context", "stream"]),
+)
+
+
+def join_clocks(trace: Trace, omissions: Omissions) -> None:
+    """Moves the operations of `trace` to the clock of its calls; those of a clock that agrees stay as they are.
+
+    Clocks count from different moments where the distance between calls and their operations is longer than all calls and
+    all operations last together, as in files of nvprof whose host clock starts anew. The least distance then becomes none.
+    """
+    operations, calls = trace.operations, trace.calls
+    caller = first_pairs(calls, operations)
+    launched = np.flatnonzero(caller >= 0)
+    if len(launched) == 0:
+        return
+    called = calls.select("waits_for", called="start_ns", returned="end_ns")[caller[launched]]
+    (first, last), (first_call, last_call) = (
+        frame.select(pl.min("start_ns"), pl.max("end_ns")).row(0) for frame in (operations, calls)
+    )
+    if first > last_call or first_call > last:  # else no distance is longer
+        distances = operations["start_ns"].to_numpy()[launched] - called["called"].to_numpy()
+        least, lasting = int(distances.min()), last - first + last_call - first_call
+        if least > lasting or distances.max() < -lasting:
+            omissions.add("two-clocks", operations.height, distance=abs(least) * 1e-9)
+            operations = trace.operations = operations.with_columns(pl.col(*TIMES) - least)
+    place = pl.col("process").fill_null(-1), pl.col("context")
+    work = operations.select(*place, pl.col("device").fill_null(0), "stream", "direction", *TIMES)
+    launches = pl.concat([work[launched], called], how="horizontal").sort("called")
+    waits = calls.select(*place, "stream", "waits_for", called="start_ns", returned="end_ns")
+    drift_ns, moved = 0.0, 0
+    for process, device, at, ahead in _drifts(launches, waits):
+        rows = work.select((pl.col("process") == process) & (pl.col("device") == device)).to_series()
+        for name in TIMES:
+            less = np.rint(np.interp((work[name] - at[0]).to_numpy(), at - at[0], ahead)).astype(np.int64)
+            operations = operations.with_columns(
+                pl.col(name) - pl.when(rows).then(pl.Series(less)).otherwise(0)
+            )
+        drift_ns, moved = max(drift_ns, float(np.abs(ahead).max())), moved + int(rows.sum())
+    if moved:
+        trace.operations = operations
+        omissions.add("clock-drift", moved, drift_ms=drift_ns * 1e-6)
+
+
+def _drifts(launches: pl.DataFrame, calls: pl.DataFrame) -> Iterator[tuple[int, int, Times, Floats]]:
+    """Every GPU whose clock drifts: its process and device, times of the trace, and how many ns it is ahead at them.
+
+    `launches`: operations in the order of their calls, which were `called` and `returned` then. Differences below the time
+    of a call that launches and returns are noise. A clock stays as it is if that leaves most contradictions.
+    """
+    waits = _waits(launches, calls)
+    most, took = pl.col("start_ns") - pl.col("called"), pl.col("returned") - pl.col("called")
+    noise = took.filter(pl.col("waits_for") == "none").median().fill_null(0.0)
+    quickest = launches.group_by(GPU).agg(most=most.min(), noise=noise)
+    clocks = waits.group_by(GPU).agg(least=pl.col("least").max()).join(quickest, on=GPU)
+    clocks = clocks.filter(pl.col("least") - pl.col("most") > pl.col("noise"))
+    for process, device, noise_ns in clocks.select(*GPU, "noise").iter_rows():
+        of_gpu = (pl.col("process") == process) & (pl.col("device") == device)
+        called, begun = launches.filter(of_gpu).select("called", "start_ns").get_columns()
+        returned, least = waits.filter(of_gpu).select("returned", "least").get_columns()
+        zero, most_ns, least_ns = called[0], (begun - called).to_numpy(), least.to_numpy()
+        since, until = ((times - zero).to_numpy().astype(float) for times in (called, returned))
+        at, ahead = _ahead(since, most_ns, until, least_ns)
+        over = np.concatenate([-most_ns, least_ns])
+        moved = np.concatenate([np.interp(since, at, ahead), -np.interp(until, at, ahead)])
+        if 2 * (over + moved > noise_ns).sum() < (over > noise_ns).sum():
+            yield process, device, zero + at.astype(np.int64), ahead
+
+
+def _waits(launches: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
+    """The process and device of waits, when they `returned`, and how far the clock is ahead at `least`, ns: by the
+    latest end of what they are sure to wait for. Blocking copies to the host wait for their end.
+    """
+    copies = launches.filter(pl.col("waits_for") == "operation", pl.col("direction") == "d2h")
+    waits = [copies.select(*GPU, "returned", latest="end_ns")]
+    single = pl.col("device").n_unique().over("process") == 1
+    for waits_for, place in AWAITED:
+        asked = calls.filter(pl.col("waits_for") == waits_for).drop_nulls(place)
+        if asked.is_empty():
+            continue
+        work = launches.filter(single) if place == ["process"] else launches.drop_nulls(place)
+        work = work.select("called", *{*GPU, *place}, latest=pl.col("end_ns").cum_max().over(place))
+        asked = asked.select(*place, "returned", "called").sort("called")
+        asked = asked.join_asof(work, on="called", by=place, check_sortedness=False).drop_nulls("latest")
+        waits.append(asked.select(*GPU, "returned", "latest"))
+    return pl.concat(waits).select(*GPU, "returned", least=pl.col("latest") - pl.col("returned"))
+
+
+def _ahead(called: Floats, most: Times, returned: Floats, least: Times) -> tuple[Floats, Floats]:
+    """Times, and how far a clock is ahead at them: at `most` so far when `called`, at `least` so far when `returned`; ns.
+
+    The line goes straight from bound to bound. Waits that return too early for any clock bound nothing.
+    """
+    sound = least <= _bound(called, most, returned)
+    returned, least = returned[sound], least[sound]
+    at, recorded = np.concatenate([called, returned]), np.concatenate([most, least])
+    order = np.argsort(at, kind="stable")
+    at, recorded = at[order], recorded[order]
+    lower, upper = -_bound(returned, -least, at), _bound(called, most, at)
+    required = np.clip(0.0, lower, upper)
+    binds = (np.abs(required - recorded) < 1) & (required != 0)
+    binds[0] = True
+    return at, np.clip(np.interp(at, at[binds], required[binds]), lower, upper)
+
+
+def _bound(since: Floats, most: Times, at: Floats) -> Floats:
+    """How far a clock is ahead at most at the times `at`, if at `since` it is at `most` so far; ns."""
+    order = np.argsort(since, kind="stable")
+    since, most = since[order], most[order]
+    before = np.minimum.accumulate(most - MOST_DRIFT * since)
+    after = np.minimum.accumulate((most + MOST_DRIFT * since)[::-1])[::-1]
+    place = np.searchsorted(since, at, side="right")
+    passed, coming = np.append(np.inf, before)[place], np.append(after, np.inf)[place]
+    return np.minimum(passed + MOST_DRIFT * at, coming - MOST_DRIFT * at)
