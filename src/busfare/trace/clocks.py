@@ -53,13 +53,14 @@ def join_clocks(trace: Trace, omissions: Omissions) -> None:
             operations = trace.operations = operations.with_columns(pl.col(*TIMES) - least)
     place = pl.col("process").fill_null(-1), pl.col("context")
     work = operations.select(*place, pl.col("device").fill_null(0), "stream", "direction", *TIMES)
-    launches = pl.concat([work[launched], called], how="horizontal").sort("called")
+    launches = pl.concat([work[launched], called], how="horizontal")
+    launches = launches if launches["called"].is_sorted() else launches.sort("called")
     waits = calls.select(*place, "stream", "waits_for", called="start_ns", returned="end_ns")
     drift_ns, moved = 0.0, 0
-    for process, device, at, ahead in _drifts(launches, waits):
+    for process, device, zero, at, ahead in _drifts(launches, waits):
         rows = work.select((pl.col("process") == process) & (pl.col("device") == device)).to_series()
         for name in TIMES:
-            less = np.rint(np.interp((work[name] - at[0]).to_numpy(), at - at[0], ahead)).astype(np.int64)
+            less = np.floor(np.interp((work[name] - zero).to_numpy(), at, ahead)).astype(np.int64)
             operations = operations.with_columns(
                 pl.col(name) - pl.when(rows).then(pl.Series(less)).otherwise(0)
             )
@@ -69,29 +70,34 @@ def join_clocks(trace: Trace, omissions: Omissions) -> None:
         omissions.add("clock-drift", moved, drift_ms=drift_ns * 1e-6)
 
 
-def _drifts(launches: pl.DataFrame, calls: pl.DataFrame) -> Iterator[tuple[int, int, Times, Floats]]:
-    """Every GPU whose clock drifts: its process and device, times of the trace, and how many ns it is ahead at them.
+def _drifts(launches: pl.DataFrame, calls: pl.DataFrame) -> Iterator[tuple[int, int, int, Floats, Floats]]:
+    """Every GPU whose clock drifts: its process and device, a time, and how many ns it is ahead at so many ns after that.
 
     `launches`: operations in the order of their calls, which were `called` and `returned` then. Differences below the time
     of a call that launches and returns are noise. A clock stays as it is if that leaves most contradictions.
     """
     waits = _waits(launches, calls)
     most, took = pl.col("start_ns") - pl.col("called"), pl.col("returned") - pl.col("called")
-    noise = took.filter(pl.col("waits_for") == "none").median().fill_null(0.0)
-    quickest = launches.group_by(GPU).agg(most=most.min(), noise=noise)
-    clocks = waits.group_by(GPU).agg(least=pl.col("least").max()).join(quickest, on=GPU)
-    clocks = clocks.filter(pl.col("least") - pl.col("most") > pl.col("noise"))
-    for process, device, noise_ns in clocks.select(*GPU, "noise").iter_rows():
+    clocks = launches.group_by(GPU).agg(most=most.min())
+    clocks = (
+        waits.group_by(GPU).agg(pl.max("least")).join(clocks, on=GPU).filter(pl.col("least") > pl.col("most"))
+    )
+    for process, device, most_ahead, least_ahead in clocks.select(*GPU, "most", "least").iter_rows():
         of_gpu = (pl.col("process") == process) & (pl.col("device") == device)
-        called, begun = launches.filter(of_gpu).select("called", "start_ns").get_columns()
-        returned, least = waits.filter(of_gpu).select("returned", "least").get_columns()
-        zero, most_ns, least_ns = called[0], (begun - called).to_numpy(), least.to_numpy()
-        since, until = ((times - zero).to_numpy().astype(float) for times in (called, returned))
+        launched, waited = launches.filter(of_gpu), waits.filter(of_gpu)
+        calls_only = launched.filter(pl.col("waits_for") == "none")
+        noise_ns = calls_only.select(took.median().fill_null(0.0)).item()
+        if least_ahead - most_ahead <= noise_ns:
+            continue
+        zero = launched["called"][0]
+        most_ns, least_ns = launched.select(most).to_series().to_numpy(), waited["least"].to_numpy()
+        since = (launched["called"] - zero).to_numpy().astype(float)
+        until = (waited["returned"] - zero).to_numpy().astype(float)
         at, ahead = _ahead(since, most_ns, until, least_ns)
         over = np.concatenate([-most_ns, least_ns])
         moved = np.concatenate([np.interp(since, at, ahead), -np.interp(until, at, ahead)])
         if 2 * (over + moved > noise_ns).sum() < (over > noise_ns).sum():
-            yield process, device, zero + at.astype(np.int64), ahead
+            yield process, device, zero, at + ahead, ahead
 
 
 def _waits(launches: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
