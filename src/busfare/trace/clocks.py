@@ -22,12 +22,6 @@ Floats = NDArray[np.float64]
 MOST_DRIFT = 600e-6
 TIMES = ("start_ns", "end_ns")
 GPU = ("process", "device")
-#: What waits are sure to wait for: all that was launched before them in the process of a single GPU, or in these.
-AWAITED = (
-    ("device", ["process"]),
-    ("device", ["process", "context"]),
-    ("stream", ["process", "context", "stream"]),
-)
 
 
 def join_clocks(trace: Trace, omissions: Omissions) -> None:
@@ -56,70 +50,64 @@ def join_clocks(trace: Trace, omissions: Omissions) -> None:
     launches = pl.concat([work[launched], called], how="horizontal")
     launches = launches if launches["called"].is_sorted() else launches.sort("called")
     waits = calls.select(*place, "stream", "waits_for", called="start_ns", returned="end_ns")
-    drift_ns, moved = 0.0, 0
-    for process, device, zero, at, ahead in _drifts(launches, waits):
+    drift_ns, moved, zero = 0.0, 0, launches["called"][0]
+    for process, device, at, ahead in _drifts(launches, waits):
         rows = work.select((pl.col("process") == process) & (pl.col("device") == device)).to_series()
         for name in TIMES:
             less = np.floor(np.interp((work[name] - zero).to_numpy(), at, ahead)).astype(np.int64)
-            operations = operations.with_columns(
-                pl.col(name) - pl.when(rows).then(pl.Series(less)).otherwise(0)
-            )
+            moved_back = pl.col(name) - pl.when(rows).then(pl.Series(less)).otherwise(0)
+            trace.operations = trace.operations.with_columns(moved_back)
         drift_ns, moved = max(drift_ns, float(np.abs(ahead).max())), moved + int(rows.sum())
     if moved:
-        trace.operations = operations
         omissions.add("clock-drift", moved, drift_ms=drift_ns * 1e-6)
 
 
-def _drifts(launches: pl.DataFrame, calls: pl.DataFrame) -> Iterator[tuple[int, int, int, Floats, Floats]]:
-    """Every GPU whose clock drifts: its process and device, a time, and how many ns it is ahead at so many ns after that.
+def _drifts(launches: pl.DataFrame, calls: pl.DataFrame) -> Iterator[tuple[int, int, Floats, Floats]]:
+    """Every GPU whose clock drifts: its process and device, times of its clock since the first call, its lead then; ns.
 
     `launches`: operations in the order of their calls, which were `called` and `returned` then. Differences below the time
     of a call that launches and returns are noise. A clock stays as it is if that leaves most contradictions.
     """
-    waits = _waits(launches, calls)
+    waits, zero = _waits(launches, calls), launches["called"][0]
     most, took = pl.col("start_ns") - pl.col("called"), pl.col("returned") - pl.col("called")
-    clocks = launches.group_by(GPU).agg(most=most.min())
-    clocks = (
-        waits.group_by(GPU).agg(pl.max("least")).join(clocks, on=GPU).filter(pl.col("least") > pl.col("most"))
-    )
-    for process, device, most_ahead, least_ahead in clocks.select(*GPU, "most", "least").iter_rows():
+    quickest = launches.group_by(GPU).agg(most=most.min())
+    clocks = waits.group_by(GPU).agg(pl.max("least")).join(quickest, on=GPU)
+    apart = clocks.select(*GPU, apart=pl.col("least") - pl.col("most")).filter(pl.col("apart") > 0)
+    for process, device, apart_ns in apart.iter_rows():
         of_gpu = (pl.col("process") == process) & (pl.col("device") == device)
-        launched, waited = launches.filter(of_gpu), waits.filter(of_gpu)
-        calls_only = launched.filter(pl.col("waits_for") == "none")
-        noise_ns = calls_only.select(took.median().fill_null(0.0)).item()
-        if least_ahead - most_ahead <= noise_ns:
-            continue
-        zero = launched["called"][0]
-        most_ns, least_ns = launched.select(most).to_series().to_numpy(), waited["least"].to_numpy()
-        since = (launched["called"] - zero).to_numpy().astype(float)
-        until = (waited["returned"] - zero).to_numpy().astype(float)
+        launched = launches.filter(of_gpu)
+        noise_ns = launched.filter(pl.col("waits_for") == "none").select(took.median()).item() or 0.0
+        since, most_ns = launched.select(pl.col("called") - zero, most).to_numpy().T
+        until, least_ns = waits.filter(of_gpu).select(pl.col("returned") - zero, "least").to_numpy().T
         at, ahead = _ahead(since, most_ns, until, least_ns)
         over = np.concatenate([-most_ns, least_ns])
         moved = np.concatenate([np.interp(since, at, ahead), -np.interp(until, at, ahead)])
-        if 2 * (over + moved > noise_ns).sum() < (over > noise_ns).sum():
-            yield process, device, zero, at + ahead, ahead
+        if apart_ns > noise_ns and 2 * (over + moved > noise_ns).sum() < (over > noise_ns).sum():
+            yield process, device, at + ahead, ahead
 
 
 def _waits(launches: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
-    """The process and device of waits, when they `returned`, and how far the clock is ahead at `least`, ns: by the
-    latest end of what they are sure to wait for. Blocking copies to the host wait for their end.
+    """The process and device of waits, when they `returned`, and how far the clock is ahead at `least`, ns.
+
+    Blocking copies to the host wait for their end; other waits for all that was launched before in their process, if that
+    has a single GPU, or in the context or stream that they name.
     """
     copies = launches.filter(pl.col("waits_for") == "operation", pl.col("direction") == "d2h")
     waits = [copies.select(*GPU, "returned", latest="end_ns")]
     single = pl.col("device").n_unique().over("process") == 1
-    for waits_for, place in AWAITED:
-        asked = calls.filter(pl.col("waits_for") == waits_for).drop_nulls(place)
-        if asked.is_empty():
+    for place in (["process"], ["process", "context"], ["process", "context", "stream"]):
+        waits_for = "stream" if "stream" in place else "device"
+        named = calls.filter(pl.col("waits_for") == waits_for).drop_nulls(place).sort("called")
+        if named.is_empty():
             continue
-        work = launches.filter(single) if place == ["process"] else launches.drop_nulls(place)
+        work = launches.drop_nulls(place) if "context" in place else launches.filter(single)
         work = work.select("called", *{*GPU, *place}, latest=pl.col("end_ns").cum_max().over(place))
-        asked = asked.select(*place, "returned", "called").sort("called")
-        asked = asked.join_asof(work, on="called", by=place, check_sortedness=False).drop_nulls("latest")
-        waits.append(asked.select(*GPU, "returned", "latest"))
+        named = named.join_asof(work, on="called", by=place, check_sortedness=False)
+        waits.append(named.drop_nulls("latest").select(*GPU, "returned", "latest"))
     return pl.concat(waits).select(*GPU, "returned", least=pl.col("latest") - pl.col("returned"))
 
 
-def _ahead(called: Floats, most: Times, returned: Floats, least: Times) -> tuple[Floats, Floats]:
+def _ahead(called: Times, most: Times, returned: Times, least: Times) -> tuple[Floats, Floats]:
     """Times, and how far a clock is ahead at them: at `most` so far when `called`, at `least` so far when `returned`; ns.
 
     The line goes straight from bound to bound. Waits that return too early for any clock bound nothing.
@@ -136,7 +124,7 @@ def _ahead(called: Floats, most: Times, returned: Floats, least: Times) -> tuple
     return at, np.clip(np.interp(at, at[binds], required[binds]), lower, upper)
 
 
-def _bound(since: Floats, most: Times, at: Floats) -> Floats:
+def _bound(since: Times, most: Times, at: Times) -> Floats:
     """How far a clock is ahead at most at the times `at`, if at `since` it is at `most` so far; ns."""
     order = np.argsort(since, kind="stable")
     since, most = since[order], most[order]
@@ -144,4 +132,4 @@ def _bound(since: Floats, most: Times, at: Floats) -> Floats:
     after = np.minimum.accumulate((most + MOST_DRIFT * since)[::-1])[::-1]
     place = np.searchsorted(since, at, side="right")
     passed, coming = np.append(np.inf, before)[place], np.append(after, np.inf)[place]
-    return np.minimum(passed + MOST_DRIFT * at, coming - MOST_DRIFT * at)
+    return np.asarray(np.minimum(passed + MOST_DRIFT * at, coming - MOST_DRIFT * at))
