@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from busfare.errors import InputError
 from busfare.printable import printable
 from busfare.statements import Figure
 from busfare.trace import words
+from busfare.trace.clocks import join_clocks
 from busfare.trace.columns import kept, lasts_as_the_rest, occurs, order_of, several
 from busfare.trace.launches import first_records, without_call
 from busfare.trace.model import Trace
@@ -118,7 +118,7 @@ def _make_rows_sound(trace: Trace, omissions: Omissions) -> None:
     sizeless = int((moving & trace.operations["bytes"].is_null()).sum())
     omissions.count("unknown-sizes", sizeless - bad if sizeless > bad else 0)
     trace.calls = _with_blocking_pageable(trace)
-    _join_clocks(trace, omissions)
+    join_clocks(trace, omissions)
 
 
 def _drop_copies_listed_twice(trace: Trace, omissions: Omissions) -> None:
@@ -288,81 +288,6 @@ def _with_blocking_pageable(trace: Trace) -> pl.DataFrame:
     blocks = pl.Series(occurs(ids, trace.calls.select("process", "correlation")))
     waits = pl.when(blocks & (pl.col("waits_for") == "none")).then(pl.lit("operation")).otherwise("waits_for")
     return trace.calls.with_columns(waits_for=waits.cast(pl.Enum(WAITS_FOR)))
-
-
-def _join_clocks(trace: Trace, omissions: Omissions) -> None:
-    """Moves the GPU's times next to the host's where the two clearly count from different moments.
-
-    Clearly: the distance between calls and their operations is longer than all calls and all operations last
-    together, as in files of nvprof whose host clock starts anew. The least distance then becomes none.
-    """
-    operations, calls = trace.operations, trace.calls
-    if operations.is_empty() or calls.is_empty():
-        return
-    spans = [(_first(frame), int(frame["end_ns"].max())) for frame in (operations, calls)]  # type: ignore[arg-type]
-    lasting = sum(last - first for first, last in spans)
-    if max(first for first, _ in spans) <= min(last for _, last in spans):  # no distance is longer then
-        return
-    called = calls.drop_nulls("correlation").unique(["process", "correlation"], keep="first")
-    launched = operations.with_row_index("at").join(
-        called.select("process", "correlation", "waits_for", called_ns="start_ns", returned_ns="end_ns"),
-        on=["process", "correlation"],
-        how="inner",
-        nulls_equal=True,
-        maintain_order="left",
-    )
-    if launched.is_empty():
-        return
-    distances = launched["start_ns"] - launched["called_ns"]
-    least, most = int(distances.min()), int(distances.max())  # type: ignore[arg-type]
-    if least <= lasting and most >= -lasting:
-        return
-    moved = least + _drift(launched.with_columns(pl.col("start_ns", "end_ns") - least), calls)
-    apart = int(moved.max() - moved.min())
-    clocks = "two-clocks/drift" if apart else "two-clocks"
-    omissions.add(clocks, operations.height, distance=abs(least) * 1e-9, drift_ms=apart * 1e-6)
-    trace.operations = (
-        operations.with_row_index("at")
-        .join(launched.select("at", moved=pl.Series(moved)), on="at", how="left", maintain_order="left")
-        .with_columns(pl.col("moved").fill_null(strategy="forward").fill_null(least))
-        .with_columns(pl.col("start_ns", "end_ns") - pl.col("moved"))
-        .drop("at", "moved")
-    )
-
-
-def _drift(launched: pl.DataFrame, calls: pl.DataFrame) -> NDArray[np.int64]:
-    """How far ahead the GPU's clock is at each of `launched`; ns, shape (rows,).
-
-    It changes only where the times would contradict each other: no operation begins before its call, and none that was
-    launched before a wait for the device, or by a blocking copy to the host, ends after that returned.
-    """
-    called, begun, ended = (launched[name].to_numpy() for name in ("called_ns", "start_ns", "end_ns"))
-    order = np.argsort(called, kind="stable")
-    waits = calls.filter(pl.col("waits_for") == "device").select("start_ns", "end_ns")
-    copies = launched.filter((pl.col("waits_for") == "operation") & (pl.col("direction") == "d2h"))
-    at = np.concatenate([waits["start_ns"].to_numpy(), copies["called_ns"].to_numpy() + 1])
-    until = np.concatenate([waits["end_ns"].to_numpy(), copies["returned_ns"].to_numpy()])
-    # What the wait is sure to wait for: all launched since the wait before, or its own copy.
-    copy_ends = np.concatenate([np.full(len(waits), -1), copies["end_ns"].to_numpy()])
-    by_time = np.argsort(at, kind="stable")
-    edges = np.searchsorted(called[order], at[by_time])
-    moved = np.zeros(len(called), np.int64)
-    ahead, first = 0, 0
-    for edge, returned, copied in zip(
-        [*edges.tolist(), len(order)],
-        [*until[by_time].tolist(), None],
-        [*copy_ends[by_time].tolist(), -1],
-        strict=True,
-    ):
-        part = order[first:edge]
-        if len(part) == 0:
-            continue
-        if returned is not None:
-            ahead = max(ahead, (copied if copied >= 0 else int(ended[part].max())) - returned)
-        ahead = min(ahead, int((begun[part] - called[part]).min()))
-        moved[part] = ahead
-        first = edge
-    return moved
 
 
 def _first(*frames: pl.DataFrame) -> int:
