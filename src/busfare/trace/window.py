@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from busfare.errors import InputError
 from busfare.quantities import MOST_SECONDS
 from busfare.trace.columns import first_pairs, occurs
-from busfare.trace.lanes import Times, Union
+from busfare.trace.lanes import LARGEST, Times, Union
 from busfare.trace.launches import without_call
 from busfare.trace.model import Trace
 from busfare.trace.omissions import Omissions
-from busfare.trace.units import NUMBER, Units, units_of
+from busfare.trace.units import NUMBER, units_of
 
 T = TypeVar("T", bound=Trace)
 NS = 1e-9
@@ -30,9 +30,10 @@ def part_of(
     """What of `trace` begins from the first to before the second second of `window`, counted from the start of the
     recording; in the ranges that are called `range`, or in the `iteration`-th of them; or in that unit of work.
 
-    Operations and calls keep their whole time, also what lies outside. Of ranges, and of units on the host, a part has the
-    calls that begin in them, in whatever thread, and the operations that these launch; of units on GPUs, their operations,
-    and the calls from the one that launches the first. Raises InputError where nothing is left.
+    Operations and calls keep their whole time, also what lies outside. Of ranges, a part has the calls that begin in them,
+    in whatever thread, and the operations that these launch; of windows, and of units of operations that repeat, the
+    operations, and the calls from the one that launches the first to before the one that launches the first behind them.
+    A host that ran ahead of its GPUs makes its calls later in a part (`_ahead`). Raises InputError where nothing is left.
     """
     if window is not None:
         start, end = window
@@ -41,9 +42,11 @@ def part_of(
             raise _nothing(trace, what, "begins before the recording")
         if start >= end:
             raise _nothing(trace, what, "ends before it begins" if end < start else "is empty")
-        inside = Union.of(*np.array([[round(min(time / NS, 1 << 62))] for time in window]))
-        operations, calls = (_within(frame, inside) for frame in (trace.operations, trace.calls))
-        trace = _cut(trace, operations, calls, inside, what)
+        edges = np.array([[round(min(time / NS, 1 << 62))] for time in window])
+        rows = np.arange(trace.operations.height, dtype=np.uint32)
+        host = Union.of(*_calling(trace, rows, edges))
+        operations = _within(trace.operations, Union.of(*edges))
+        trace = _cut(trace, operations, _within(trace.calls, host), host, what)
     if range is not None:
         spans = _named(trace, range)
         if iteration is not None:
@@ -91,27 +94,28 @@ def _unit(trace: T, iteration: int) -> T:
         )
     count = min(len(units.starts) for units in every)
     place, what = _place(iteration, count, "units of work", trace), f"`iteration` {iteration} of {count}"
-    starts = np.array([units.starts[place] for units in every])
-    ends = np.array([_ends(trace, units)[place] for units in every])
-    if every[0].is_range:
-        return _of_host(trace, starts, ends, what)
     lies = np.zeros(trace.operations.height, np.bool_)
     called = []
-    for units, start, end in zip(every, starts, ends, strict=True):
+    for units in every:
+        starts = units.starts if units.ranges is None else units.ranges
+        # A unit ends where the next one begins; the last one, with the trace.
+        edges = np.append(starts, _end(trace) + 1)[place : place + 2]
+        if units.ranges is not None:
+            return _of_host(trace, edges[:1], edges[1:], what)
         rows = trace.lanes.rows(units.operations)
-        first, behind = np.searchsorted(trace.lanes.starts[rows], (start, end))
+        first, behind = np.searchsorted(trace.lanes.starts[rows], edges)
         lies[rows[first:behind]] = True
-        edges = trace.operations[rows[[first, min(behind, len(rows) - 1)]]]
-        calls = first_pairs(trace.calls, edges)
-        times = np.append(trace.calls["start_ns"].to_numpy(), 0)[calls]
-        called.append(np.where((calls < 0) | (np.array([first, behind]) == len(rows)), (start, end), times))
+        called.append(_calling(trace, rows, edges))
     host = Union.of(*np.array(called).T)
     return _cut(trace, lies, _within(trace.calls, host), host, what)
 
 
-def _ends(trace: Trace, units: Units) -> Times:
-    """A unit ends where the next one begins; the last one, with the trace. Shape (units,)."""
-    return np.append(units.starts[1:], _end(trace) + 1)
+def _calling(trace: Trace, rows: NDArray[np.uint32], times: Times) -> Times:
+    """When the host calls what of operations `rows` begins first from each of `times` on, or that time, if it is earlier."""
+    call = first_pairs(trace.calls, trace.operations[rows])
+    begun = np.append(trace.lanes.starts[rows[call >= 0]], LARGEST)
+    called = np.append(trace.calls["start_ns"].to_numpy()[call[call >= 0]], LARGEST)
+    return np.asarray(np.minimum(times, called[np.searchsorted(begun[:-1], times)]))
 
 
 def _end(trace: Trace) -> int:
@@ -137,6 +141,51 @@ def _within(frame: pl.DataFrame, host: Union) -> NDArray[np.bool_]:
     return np.asarray((at >= 0) & (begun < np.append(host.ends, 0)[at]))
 
 
+def _ahead(trace: Trace, operations: NDArray[np.bool_], calls: pl.DataFrame) -> Callable[[Times], Times]:
+    """At which time of a part its host is that recorded these times, where it ran ahead of its GPUs; ns.
+
+    The part begins with its first call or, if GPUs still run earlier operations then, when these end, at most when its
+    first operation begins. All its calls are later by this lead, as far as no call begins after an operation that it
+    or a later call launches, and no wait for an operation of the part returns later.
+    """
+    starts, ends = trace.lanes.starts, trace.lanes.ends
+    if calls.is_empty() or not operations.any():
+        return lambda times: times
+    first, begun = int(starts[operations].min()), int(calls["start_ns"].min())  # type: ignore[arg-type]
+    lead = min(first, int(ends[~operations & (starts < first)].max(initial=begun))) - begun
+    if lead <= 0:
+        return lambda times: times
+    part, ends = trace.operations.filter(operations), ends[operations]
+    call = first_pairs(calls, part)
+    called, returned = (calls[time].to_numpy()[call] for time in ("start_ns", "end_ns"))
+    launched = (call >= 0) & (called <= starts[operations])
+    waits = calls.filter((pl.col("waits_for") != "none") & (pl.col("end_ns") >= ends[0]))["end_ns"].to_numpy()
+    blocking = returned[launched & (returned >= ends)]
+    at = np.concatenate([called[launched], blocking, waits])
+    latest = np.concatenate([starts[operations][launched], blocking, waits])
+    order = np.argsort(at, kind="stable")
+    at, latest = at[order], np.append(latest[order], ends.max())
+    latest = np.minimum.accumulate(latest[::-1])[::-1]
+    slack = np.append(lead, np.minimum(lead, np.maximum(latest[:-1] - at, 0)))
+    leads = np.minimum.accumulate(slack)
+
+    def later(times: Times) -> Times:
+        place = np.searchsorted(at, times)
+        return times + np.minimum(leads[place], np.maximum(latest[place] - times, 0))
+
+    return later
+
+
+def _moved(table: pl.DataFrame, later: Callable[[Times], Times]) -> pl.DataFrame:
+    """A table of the host with its times moved."""
+    times = [table[name] for name in ("start_ns", "end_ns")]
+    moved = [pl.Series(later(column.fill_null(0).to_numpy())) for column in times]
+    return table.with_columns(
+        pl.when(column.is_not_null()).then(new).alias(column.name)
+        for column, new in zip(times, moved, strict=True)
+    )
+
+
 def _cut(trace: T, operations: NDArray[np.bool_], calls: NDArray[np.bool_], host: Union, what: str) -> T:
     """What is kept of a trace, with its times from the first record on. Ranges around these times of the host stay."""
     kept = int(np.count_nonzero(operations)) + int(np.count_nonzero(calls))
@@ -148,12 +197,14 @@ def _cut(trace: T, operations: NDArray[np.bool_], calls: NDArray[np.bool_], host
     if "collective" in markers.columns:  # of which a part has those that begin in it, as of calls
         around &= markers["collective"].is_null().to_numpy()
     tables = {
-        "operations": trace.operations.filter(operations),
         "calls": trace.calls.filter(calls),
         "events": trace.events.filter(_within(trace.events, host)),
         "markers": markers.filter(around | _within(markers, host)),
         "activity": trace.activity,
     }
+    later = _ahead(trace, operations, tables["calls"])
+    tables = {name: _moved(table, later) for name, table in tables.items()}
+    tables["operations"] = trace.operations.filter(operations)
     begun = np.concatenate([tables[name]["start_ns"].to_numpy() for name in ("operations", "calls")])
     first = int(begun.min())
     moved: dict[str, Any] = {
