@@ -179,37 +179,30 @@ def _launched(trace: Trace) -> Times:
 def _ranges(trace: Trace, whole: int) -> Iterator[Units]:
     """Ranges of one thread that follow each other, with names that are alike but for a number at the end; the longest first.
 
-    Their share is of the trace's time or, where the host only launches, of the operations' time, whichever is larger.
+    Their share is of the trace's time. Where the host only launches, it is of the time from the first to the last start on
+    the GPUs, times the share of the host's time from the first to the last range.
     """
     name, length = pl.col("name").cast(pl.String), pl.col("end_ns") - pl.col("start_ns")
     spans = trace.markers.filter((length > 0) & ~name.str.contains(OPERATOR))
     spans = spans.select(*PLACE, "start_ns", "end_ns", stem=name.str.replace(NUMBER + "$", ""))
+    kind = (*PLACE, "stem")
+    span = pl.col("end_ns").max().over(kind) - pl.col("start_ns").min().over(kind)
+    spans = spans.with_columns(covered=length.sum().over(kind))
+    spans = spans.filter(pl.col("covered") >= COVERED * pl.min_horizontal(span, whole))
+    spans = spans.sort("covered", "start_ns", descending=[True, False])
     if spans.is_empty():
         return
     launched = _launched(trace)
-    order = np.argsort(launched, kind="stable")
-    took = np.append(0, np.cumsum((trace.lanes.ends - trace.lanes.starts)[order]))
-    edges = (spans[time].to_numpy() for time in ("end_ns", "start_ns"))
-    within = np.subtract(*(took[np.searchsorted(launched[order], edge)] for edge in edges))
-    kind = (*PLACE, "stem")
-    spans = spans.with_columns(
-        host=length.sum().over(kind) / whole,
-        launched=pl.lit(pl.Series(within)).sum().over(kind) / max(int(took[-1]), 1),
-    )
-    share = pl.max_horizontal("host", "launched")
-    groups = (
-        spans.with_columns(share=share)
-        .filter(share >= COVERED)
-        .sort("host", "start_ns", descending=[True, False])
-    )
-    processes = trace.lanes.groups["process"].unique()
-    for (process, _, stem), group in groups.group_by(kind, maintain_order=True):
+    for (process, _, stem), group in spans.group_by(kind, maintain_order=True):
         starts, ends = (group[time].to_numpy() for time in ("start_ns", "end_ns"))
-        if len(starts) >= REPEATED and (ends[:-1] <= starts[1:]).all():
-            launching = process if process in processes else None
-            regular = np.ones(len(starts) - 1, np.bool_)
-            units = Units(str(stem), None, launching, starts, regular, group["share"][0], ranges=starts)
-            yield _on_gpus(trace, units, launched)
+        if len(starts) < REPEATED or (ends[:-1] > starts[1:]).any():
+            continue
+        launching = process if process in trace.lanes.groups["process"] else None
+        host = float((ends - starts).sum())
+        units = Units(str(stem), None, launching, starts, np.ones(len(starts) - 1, np.bool_), host / whole)
+        units = _on_gpus(trace, replace(units, ranges=starts), launched)
+        share = host / float(ends[-1] - starts[0]) * float(np.ptp(units.starts)) / whole
+        yield replace(units, share=max(units.share, share))
 
 
 def _on_gpus(trace: Trace, ranges: Units, launched: Times) -> Units:
@@ -218,10 +211,9 @@ def _on_gpus(trace: Trace, ranges: Units, launched: Times) -> Units:
     """
     for which in (is_work(), pl.lit(True)):
         rows = trace.lanes.rows(ranges.operations & which)
-        place, first = np.unique(
-            np.searchsorted(ranges.starts, launched[rows], side="right"), return_index=True
-        )
-        first, place = first[place > 0], place[place > 0] - 1
+        number = np.searchsorted(ranges.starts, launched[rows], side="right")
+        number, first = np.unique(number, return_index=True)
+        place, first = number[number > 0] - 1, first[number > 0]
         if len(place) >= REPEATED:
             starts = np.maximum.accumulate(trace.lanes.starts[rows[first]])
             return replace(
