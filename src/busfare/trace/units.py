@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from busfare.trace.columns import first_pairs, numbered
+from busfare.trace.columns import first_pairs, numbered, plain
 from busfare.trace.lanes import Times, is_work
 from busfare.trace.model import Trace
 from busfare.trace.sites import PLACE
@@ -44,7 +44,7 @@ class Units:
     """Units of the same kind, in order of time. `name`: of a step or range, or of the first operation of each unit.
 
     `device`, `process`: of the repeating operations; for ranges, None and the process that launches them, None for all.
-    `starts`: of the first operation, or of the first kernel that a range launches, on whatever GPU; ns, shape (units,).
+    `starts`: of the first operation, also of those that a range launches; ns, shape (units,).
     `regular`: for all but the last unit, whether it has as many operations as most units; shape (units - 1,). `share`: of
     the trace's time in regular units. `names`: of operations that occur once in each unit, at most MOST_NAMES. `ranges`:
     when each range starts, ns, shape (units,); None for operations that repeat.
@@ -206,20 +206,33 @@ def _ranges(trace: Trace, whole: int) -> Iterator[Units]:
 
 
 def _on_gpus(trace: Trace, ranges: Units, launched: Times) -> Units:
-    """Ranges from the start of the first kernel that each launches to that of the next, as a host that runs ahead is no
-    measure; of the first operation where they launch no kernels. One that launches nothing belongs to the one before.
+    """Ranges that begin with the first operation that each launches, in the stream where its kernels take longest if it
+    launches kernels: a host that runs ahead is no measure, nor are copies of other streams. Ranges that launch nothing
+    belong to those before.
     """
-    for which in (is_work(), pl.lit(True)):
-        rows = trace.lanes.rows(ranges.operations & which)
-        number = np.searchsorted(ranges.starts, launched[rows], side="right")
-        number, first = np.unique(number, return_index=True)
-        place, first = number[number > 0] - 1, first[number > 0]
-        if len(place) >= REPEATED:
-            starts = np.maximum.accumulate(trace.lanes.starts[rows[first]])
-            return replace(
-                ranges, starts=starts, ranges=ranges.starts[place], regular=ranges.regular[: len(place) - 1]
-            )
-    return ranges
+    rows = trace.lanes.rows(ranges.operations)
+    number = np.searchsorted(ranges.starts, launched[rows], side="right")
+    columns = (trace.operations[name][rows] for name in ("process", "device", "stream"))
+    stream, streams = numbered([part for column in columns for part in plain(column)])
+    kernels = (number > 0) & trace.lanes.chosen(is_work())[trace.lanes.lane_of[rows]]
+    pairs, pair = np.unique((number * len(streams) + stream)[kernels], return_inverse=True)
+    took = np.bincount(pair, (trace.lanes.ends - trace.lanes.starts)[rows[kernels]])
+    pairs = pairs[np.argsort(took, kind="stable")]
+    main = np.full(len(ranges.starts) + 1, -1)
+    main[pairs // max(len(streams), 1)] = pairs % max(
+        len(streams), 1
+    )  # the last of a range stays: its longest
+    if np.count_nonzero(main >= 0) >= REPEATED:
+        begins = main[number] == stream
+        rows, number = rows[begins], number[begins]
+    launching, first = np.unique(number, return_index=True)
+    place, first = launching[launching > 0] - 1, first[launching > 0]
+    if len(place) < REPEATED:
+        return ranges
+    starts = np.maximum.accumulate(trace.lanes.starts[rows[first]])
+    return replace(
+        ranges, starts=starts, ranges=ranges.starts[place], regular=ranges.regular[: len(place) - 1]
+    )
 
 
 def _sequences(trace: Trace, process: int | None, device: int | None) -> list[Units]:

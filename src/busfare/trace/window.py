@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from busfare.errors import InputError
 from busfare.quantities import MOST_SECONDS
 from busfare.trace.columns import first_pairs, occurs
-from busfare.trace.lanes import LARGEST, Times, Union
+from busfare.trace.lanes import LARGEST, Times, Union, is_work
 from busfare.trace.launches import without_call
 from busfare.trace.model import Trace
 from busfare.trace.omissions import Omissions
@@ -42,11 +42,8 @@ def part_of(
             raise _nothing(trace, what, "begins before the recording")
         if start >= end:
             raise _nothing(trace, what, "ends before it begins" if end < start else "is empty")
-        edges = np.array([[round(min(time / NS, 1 << 62))] for time in window])
-        rows = np.arange(trace.operations.height, dtype=np.uint32)
-        host = Union.of(*_calling(trace, rows, edges))
-        operations = _within(trace.operations, Union.of(*edges))
-        trace = _cut(trace, operations, _within(trace.calls, host), host, what)
+        edges = np.array([round(min(time / NS, 1 << 62)) for time in window])
+        trace = _between(trace, edges, what)
     if range is not None:
         spans = _named(trace, range)
         if iteration is not None:
@@ -97,25 +94,37 @@ def _unit(trace: T, iteration: int) -> T:
     lies = np.zeros(trace.operations.height, np.bool_)
     called = []
     for units in every:
-        starts = units.starts if units.ranges is None else units.ranges
         # A unit ends where the next one begins; the last one, with the trace.
-        edges = np.append(starts, _end(trace) + 1)[place : place + 2]
+        edges = np.append(units.starts, _end(trace) + 1)[place : place + 2]
         if units.ranges is not None:
-            return _of_host(trace, edges[:1], edges[1:], what)
+            return _between(trace, edges, what)
         rows = trace.lanes.rows(units.operations)
         first, behind = np.searchsorted(trace.lanes.starts[rows], edges)
         lies[rows[first:behind]] = True
-        called.append(_calling(trace, rows, edges))
+        called.append(_calling(trace, units.operations, edges))
     host = Union.of(*np.array(called).T)
     return _cut(trace, lies, _within(trace.calls, host), host, what)
 
 
-def _calling(trace: Trace, rows: NDArray[np.uint32], times: Times) -> Times:
-    """When the host calls what of operations `rows` begins first from each of `times` on, or that time, if it is earlier."""
-    call = first_pairs(trace.calls, trace.operations[rows])
-    begun = np.append(trace.lanes.starts[rows[call >= 0]], LARGEST)
-    called = np.append(trace.calls["start_ns"].to_numpy()[call[call >= 0]], LARGEST)
-    return np.asarray(np.minimum(times, called[np.searchsorted(begun[:-1], times)]))
+def _between(trace: T, edges: Times, what: str) -> T:
+    """The operations that begin between two times, and the calls from when the host launches what begins first there."""
+    host = Union.of(*_calling(trace, pl.lit(True), edges)[:, None])
+    operations = _within(trace.operations, Union.of(*edges[:, None]))
+    return _cut(trace, operations, _within(trace.calls, host), host, what)
+
+
+def _calling(trace: Trace, lanes: pl.Expr, times: Times) -> Times:
+    """When the host launches the first operation and the first kernel of `lanes` that begin from each of `times` on, the
+    earlier of these, or that time, if it is earlier still: copies of streams of their own run ahead of kernels.
+    """
+    edges = times
+    for which in (lanes, lanes & is_work()):
+        rows = trace.lanes.rows(which)
+        call = first_pairs(trace.calls, trace.operations[rows])
+        called = np.append(trace.calls["start_ns"].to_numpy()[call[call >= 0]], LARGEST)
+        begun = trace.lanes.starts[rows[call >= 0]]
+        edges = np.minimum(edges, called[np.searchsorted(begun, times)])
+    return edges
 
 
 def _end(trace: Trace) -> int:
