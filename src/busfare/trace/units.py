@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from busfare.trace.columns import first_pairs, numbered, plain
+from busfare.trace.columns import first_pairs, numbered
 from busfare.trace.lanes import Times, is_work
 from busfare.trace.model import Trace
 from busfare.trace.sites import PLACE
@@ -43,11 +43,10 @@ OPERATOR = r"^aten::|, (op_id|seq) = \d"
 class Units:
     """Units of the same kind, in order of time. `name`: of a step or range, or of the first operation of each unit.
 
-    `device`, `process`: of the repeating operations; for ranges, None and the process that launches them, None for all.
-    `starts`: of the first operation, also of those that a range launches; ns, shape (units,).
-    `regular`: for all but the last unit, whether it has as many operations as most units; shape (units - 1,). `share`: of
-    the trace's time in regular units. `names`: of operations that occur once in each unit, at most MOST_NAMES. `ranges`:
-    when each range starts, ns, shape (units,); None for operations that repeat.
+    `device`, `process`: of the repeating operations; both None for ranges. `starts`: of the first operation, also of those
+    that a range launches; ns, shape (units,). `regular`: for all but the last unit, whether it has as many operations as
+    most units; shape (units - 1,). `share`: of the trace's time in regular units. `names`: of operations that occur once in
+    each unit, at most MOST_NAMES. `ranges`: when each range starts, ns, shape (units,); None for operations that repeat.
     """
 
     name: str
@@ -67,12 +66,8 @@ class Units:
     @property
     def operations(self) -> pl.Expr:
         """The lanes of operations that units are of."""
-        launched = pl.col("process").eq_missing(self.process)
-        if self.ranges is None:
-            launched &= pl.col("device").eq_missing(self.device)
-        elif self.process is None:
-            launched = pl.lit(True)
-        return (pl.col("kind") != "migration") & launched
+        of_gpu = pl.col("process").eq_missing(self.process) & pl.col("device").eq_missing(self.device)
+        return (pl.col("kind") != "migration") & (pl.lit(self.ranges is not None) | of_gpu)
 
 
 #: Units and the places of the operations that begin them.
@@ -179,60 +174,43 @@ def _launched(trace: Trace) -> Times:
 def _ranges(trace: Trace, whole: int) -> Iterator[Units]:
     """Ranges of one thread that follow each other, with names that are alike but for a number at the end; the longest first.
 
-    Their share is of the trace's time. Where the host only launches, it is of the time from the first to the last start on
-    the GPUs, times the share of the host's time from the first to the last range.
+    Where the GPUs take longer than the host, which only launches, their share of the trace's time is larger as well.
     """
     name, length = pl.col("name").cast(pl.String), pl.col("end_ns") - pl.col("start_ns")
     spans = trace.markers.filter((length > 0) & ~name.str.contains(OPERATOR))
     spans = spans.select(*PLACE, "start_ns", "end_ns", stem=name.str.replace(NUMBER + "$", ""))
     kind = (*PLACE, "stem")
-    span = pl.col("end_ns").max().over(kind) - pl.col("start_ns").min().over(kind)
-    spans = spans.with_columns(covered=length.sum().over(kind))
-    spans = spans.filter(pl.col("covered") >= COVERED * pl.min_horizontal(span, whole))
-    spans = spans.sort("covered", "start_ns", descending=[True, False])
-    if spans.is_empty():
-        return
+    span = (pl.col("end_ns").max() - pl.col("start_ns").min()).over(kind)
+    spans = spans.with_columns(host=length.sum().over(kind))
+    spans = spans.filter(pl.col("host") >= COVERED * pl.min_horizontal(span, whole))
     launched = _launched(trace)
-    for (process, _, stem), group in spans.group_by(kind, maintain_order=True):
+    for (*_, stem), group in spans.sort(-pl.col("host"), "start_ns").group_by(kind, maintain_order=True):
         starts, ends = (group[time].to_numpy() for time in ("start_ns", "end_ns"))
-        if len(starts) < REPEATED or (ends[:-1] > starts[1:]).any():
-            continue
-        launching = process if process in trace.lanes.groups["process"] else None
-        host = float((ends - starts).sum())
-        units = Units(str(stem), None, launching, starts, np.ones(len(starts) - 1, np.bool_), host / whole)
-        units = _on_gpus(trace, replace(units, ranges=starts), launched)
-        share = host / float(ends[-1] - starts[0]) * float(np.ptp(units.starts)) / whole
-        yield replace(units, share=max(units.share, share))
+        if len(starts) >= REPEATED and (ends[:-1] <= starts[1:]).all():
+            begun, ranges = _on_gpus(trace, starts, launched)
+            share = group["host"][0] / whole * max(float(np.ptp(begun) / (ends[-1] - starts[0])), 1.0)
+            yield Units(str(stem), None, None, begun, np.ones(len(begun) - 1, np.bool_), share, ranges=ranges)
 
 
-def _on_gpus(trace: Trace, ranges: Units, launched: Times) -> Units:
-    """Ranges that begin with the first operation that each launches, in the stream where its kernels take longest if it
-    launches kernels: a host that runs ahead is no measure, nor are copies of other streams. Ranges that launch nothing
-    belong to those before.
+def _on_gpus(trace: Trace, ranges: Times, launched: Times) -> tuple[Times, Times]:
+    """When the first operation that each range launches starts, in the stream in which its kernels take longest, and when
+    the range does; ns. A host that runs ahead is no measure, nor are copies of other streams. A range that launches
+    nothing belongs to the one before; the host's times remain where almost all launch nothing.
     """
-    rows = trace.lanes.rows(ranges.operations)
-    number = np.searchsorted(ranges.starts, launched[rows], side="right")
-    columns = (trace.operations[name][rows] for name in ("process", "device", "stream"))
-    stream, streams = numbered([part for column in columns for part in plain(column)])
-    kernels = (number > 0) & trace.lanes.chosen(is_work())[trace.lanes.lane_of[rows]]
-    pairs, pair = np.unique((number * len(streams) + stream)[kernels], return_inverse=True)
-    took = np.bincount(pair, (trace.lanes.ends - trace.lanes.starts)[rows[kernels]])
-    pairs = pairs[np.argsort(took, kind="stable")]
-    main = np.full(len(ranges.starts) + 1, -1)
-    main[pairs // max(len(streams), 1)] = pairs % max(
-        len(streams), 1
-    )  # the last of a range stays: its longest
-    if np.count_nonzero(main >= 0) >= REPEATED:
-        begins = main[number] == stream
-        rows, number = rows[begins], number[begins]
-    launching, first = np.unique(number, return_index=True)
-    place, first = launching[launching > 0] - 1, first[launching > 0]
-    if len(place) < REPEATED:
-        return ranges
-    starts = np.maximum.accumulate(trace.lanes.starts[rows[first]])
-    return replace(
-        ranges, starts=starts, ranges=ranges.starts[place], regular=ranges.regular[: len(place) - 1]
-    )
+    lanes, place = trace.lanes, ("number", "process", "device", "stream")
+    took = lanes.chosen(is_work())[lanes.lane_of] * (lanes.ends - lanes.starts)
+    work = trace.operations.select(
+        *place[1:],
+        "start_ns",
+        took=pl.lit(pl.Series(took)),
+        number=np.searchsorted(ranges, launched, "right"),
+    ).filter(pl.col("number") > 0, trace.operations["kind"] != "migration")
+    work = work.with_columns(pl.col("took").sum().over(place))
+    work = work.filter(pl.col("took") == pl.col("took").max().over("number"))
+    first = work.group_by("number").agg(pl.col("start_ns").min()).sort("number")
+    if first.height < REPEATED:
+        return ranges, ranges
+    return np.maximum.accumulate(first["start_ns"].to_numpy()), ranges[first["number"].to_numpy() - 1]
 
 
 def _sequences(trace: Trace, process: int | None, device: int | None) -> list[Units]:

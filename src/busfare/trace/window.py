@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -33,7 +33,7 @@ def part_of(
     Operations and calls keep their whole time, also what lies outside. Of ranges, a part has the calls that begin in them,
     in whatever thread, and the operations that these launch; of windows, and of units of operations that repeat, the
     operations, and the calls from the one that launches the first to before the one that launches the first behind them.
-    A host that ran ahead of its GPUs makes its calls later in a part (`_ahead`). Raises InputError where nothing is left.
+    A host that ran ahead of its GPUs makes its calls later in a part (`_caught_up`). Raises InputError where nothing is left.
     """
     if window is not None:
         start, end = window
@@ -43,7 +43,7 @@ def part_of(
         if start >= end:
             raise _nothing(trace, what, "ends before it begins" if end < start else "is empty")
         edges = np.array([round(min(time / NS, 1 << 62)) for time in window])
-        trace = _between(trace, edges, what)
+        trace = _between(trace, [(pl.lit(True), edges)], what)
     if range is not None:
         spans = _named(trace, range)
         if iteration is not None:
@@ -91,26 +91,22 @@ def _unit(trace: T, iteration: int) -> T:
         )
     count = min(len(units.starts) for units in every)
     place, what = _place(iteration, count, "units of work", trace), f"`iteration` {iteration} of {count}"
-    lies = np.zeros(trace.operations.height, np.bool_)
-    called = []
-    for units in every:
-        # A unit ends where the next one begins; the last one, with the trace.
-        edges = np.append(units.starts, _end(trace) + 1)[place : place + 2]
-        if units.ranges is not None:
-            return _between(trace, edges, what)
-        rows = trace.lanes.rows(units.operations)
+    # A unit ends where the next one begins; the last one, with the trace.
+    edges = [np.append(units.starts, _end(trace) + 1)[place : place + 2] for units in every]
+    lanes = [pl.lit(True) if units.ranges is not None else units.operations for units in every]
+    return _between(trace, list(zip(lanes, edges, strict=True)), what)
+
+
+def _between(trace: T, parts: Sequence[tuple[pl.Expr, Times]], what: str) -> T:
+    """The operations of lanes that begin between two times, and the calls from when the host launches the first of them."""
+    lies, called = np.zeros(trace.operations.height, np.bool_), []
+    for lanes, edges in parts:
+        rows = trace.lanes.rows(lanes)
         first, behind = np.searchsorted(trace.lanes.starts[rows], edges)
         lies[rows[first:behind]] = True
-        called.append(_calling(trace, units.operations, edges))
+        called.append(_calling(trace, lanes, edges))
     host = Union.of(*np.array(called).T)
     return _cut(trace, lies, _within(trace.calls, host), host, what)
-
-
-def _between(trace: T, edges: Times, what: str) -> T:
-    """The operations that begin between two times, and the calls from when the host launches what begins first there."""
-    host = Union.of(*_calling(trace, pl.lit(True), edges)[:, None])
-    operations = _within(trace.operations, Union.of(*edges[:, None]))
-    return _cut(trace, operations, _within(trace.calls, host), host, what)
 
 
 def _calling(trace: Trace, lanes: pl.Expr, times: Times) -> Times:
@@ -150,49 +146,43 @@ def _within(frame: pl.DataFrame, host: Union) -> NDArray[np.bool_]:
     return np.asarray((at >= 0) & (begun < np.append(host.ends, 0)[at]))
 
 
-def _ahead(trace: Trace, operations: NDArray[np.bool_], calls: pl.DataFrame) -> Callable[[Times], Times]:
-    """At which time of a part its host is that recorded these times, where it ran ahead of its GPUs; ns.
+def _caught_up(
+    trace: Trace, operations: NDArray[np.bool_], tables: dict[str, pl.DataFrame]
+) -> dict[str, pl.DataFrame]:
+    """The host's tables of a part, later if the host ran ahead of the GPUs.
 
     The part begins with its first call or, if GPUs still run earlier operations then, when these end, at most when its
-    first operation begins. All its calls are later by this lead, as far as no call begins after an operation that it
-    or a later call launches, and no wait for an operation of the part returns later.
+    first operation begins. All calls are later by this lead, as far as none begins after an operation that it or a later
+    call launches, and no wait for an operation of the part returns later.
     """
-    starts, ends = trace.lanes.starts, trace.lanes.ends
-    if calls.is_empty() or not operations.any():
-        return lambda times: times
-    first, begun = int(starts[operations].min()), int(calls["start_ns"].min())  # type: ignore[arg-type]
-    lead = min(first, int(ends[~operations & (starts < first)].max(initial=begun))) - begun
+    starts, ends = trace.lanes.starts[operations], trace.lanes.ends[operations]
+    calls = tables["calls"]
+    if calls.is_empty() or not len(starts):
+        return tables
+    begun = int(calls["start_ns"].min())  # type: ignore[arg-type]
+    earlier = trace.lanes.ends[~operations & (trace.lanes.starts < starts[0])]
+    lead = min(int(starts[0]), int(earlier.max(initial=begun))) - begun
     if lead <= 0:
-        return lambda times: times
-    part, ends = trace.operations.filter(operations), ends[operations]
-    call = first_pairs(calls, part)
-    called, returned = (calls[time].to_numpy()[call] for time in ("start_ns", "end_ns"))
-    launched = (call >= 0) & (called <= starts[operations])
-    waits = calls.filter((pl.col("waits_for") != "none") & (pl.col("end_ns") >= ends[0]))["end_ns"].to_numpy()
-    blocking = returned[launched & (returned >= ends)]
-    at = np.concatenate([called[launched], blocking, waits])
-    latest = np.concatenate([starts[operations][launched], blocking, waits])
+        return tables
+    call = first_pairs(calls, trace.operations.filter(operations))
+    called = calls["start_ns"].to_numpy()[call]
+    launched = (call >= 0) & (called <= starts)
+    waits = calls.filter((pl.col("waits_for") != "none") & (pl.col("end_ns") >= ends[0]))["end_ns"]
+    at, latest = np.append(called[launched], waits), np.append(starts[launched], waits)
     order = np.argsort(at, kind="stable")
     at, latest = at[order], np.append(latest[order], ends.max())
     latest = np.minimum.accumulate(latest[::-1])[::-1]
-    slack = np.append(lead, np.minimum(lead, np.maximum(latest[:-1] - at, 0)))
-    leads = np.minimum.accumulate(slack)
+    leads = np.minimum.accumulate(np.append(lead, np.maximum(latest[:-1] - at, 0)))
 
-    def later(times: Times) -> Times:
-        place = np.searchsorted(at, times)
-        return times + np.minimum(leads[place], np.maximum(latest[place] - times, 0))
+    def later(times: pl.Series) -> pl.Series:
+        recorded = times.fill_null(0).to_numpy()
+        place = np.searchsorted(at, recorded)
+        return times + np.minimum(leads[place], np.maximum(latest[place] - recorded, 0))
 
-    return later
-
-
-def _moved(table: pl.DataFrame, later: Callable[[Times], Times]) -> pl.DataFrame:
-    """A table of the host with its times moved."""
-    times = [table[name] for name in ("start_ns", "end_ns")]
-    moved = [pl.Series(later(column.fill_null(0).to_numpy())) for column in times]
-    return table.with_columns(
-        pl.when(column.is_not_null()).then(new).alias(column.name)
-        for column, new in zip(times, moved, strict=True)
-    )
+    return {
+        name: table.with_columns(later(table["start_ns"]), later(table["end_ns"]))
+        for name, table in tables.items()
+    }
 
 
 def _cut(trace: T, operations: NDArray[np.bool_], calls: NDArray[np.bool_], host: Union, what: str) -> T:
@@ -211,8 +201,7 @@ def _cut(trace: T, operations: NDArray[np.bool_], calls: NDArray[np.bool_], host
         "markers": markers.filter(around | _within(markers, host)),
         "activity": trace.activity,
     }
-    later = _ahead(trace, operations, tables["calls"])
-    tables = {name: _moved(table, later) for name, table in tables.items()}
+    tables = _caught_up(trace, operations, tables)
     tables["operations"] = trace.operations.filter(operations)
     begun = np.concatenate([tables[name]["start_ns"].to_numpy() for name in ("operations", "calls")])
     first = int(begun.min())
