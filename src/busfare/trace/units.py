@@ -154,9 +154,7 @@ def operations_of(trace: Trace, units: Units) -> int:
 
 
 def _per_unit(trace: Trace, units: Units, rows: NDArray[np.uint32], amounts: NDArray[Any]) -> Times:
-    """The sum of `amounts` (below 2^53) of operations `rows` that begin in each unit but the last, or that its range
-    launches; shape (units - 1,).
-    """
+    """Sums of `amounts` of operations `rows` that begin in each unit but the last, or that its range launches."""
     begun, edges = trace.lanes.starts, units.starts
     if units.ranges is not None:
         begun, edges = _launched(trace), units.ranges

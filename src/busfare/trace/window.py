@@ -20,6 +20,7 @@ from busfare.trace.omissions import Omissions
 from busfare.trace.units import NUMBER, units_of
 
 T = TypeVar("T", bound=Trace)
+Tables = dict[str, pl.DataFrame]
 NS = 1e-9
 MOST_NAMED = 4
 
@@ -31,9 +32,9 @@ def part_of(
     recording; in the ranges that are called `range`, or in the `iteration`-th of them; or in that unit of work.
 
     Operations and calls keep their whole time, also what lies outside. Of ranges, a part has the calls that begin in them,
-    in whatever thread, and the operations that these launch; of windows, and of units of operations that repeat, the
-    operations, and the calls from the one that launches the first to before the one that launches the first behind them.
-    A host that ran ahead of its GPUs makes its calls later in a part (`_caught_up`). Raises InputError where nothing is left.
+    in whatever thread, and the operations that these launch; of windows and units of work, the operations that begin in
+    them, and the calls that launch these. A host that ran ahead of its GPUs makes its calls later (`_caught_up`). Raises
+    InputError where nothing is left.
     """
     if window is not None:
         start, end = window
@@ -98,29 +99,23 @@ def _unit(trace: T, iteration: int) -> T:
 
 
 def _between(trace: T, parts: Sequence[tuple[pl.Expr, Times]], what: str) -> T:
-    """The operations of lanes that begin between two times, and the calls from when the host launches the first of them."""
-    lies, called = np.zeros(trace.operations.height, np.bool_), []
+    """The operations of lanes that begin between two times, and the calls from when the host launches the first operation
+    or the first kernel of these lanes from each time on (copies in streams of their own run ahead), or from that time, if
+    it is earlier.
+    """
+    lies, called = np.zeros(trace.operations.height, np.bool_), trace.calls["start_ns"].to_numpy()
+    host = []
     for lanes, edges in parts:
-        rows = trace.lanes.rows(lanes)
+        made = [edges]
+        for rows in (trace.lanes.rows(lanes & is_work()), trace.lanes.rows(lanes)):
+            call = first_pairs(trace.calls, trace.operations[rows])
+            place = np.searchsorted(trace.lanes.starts[rows[call >= 0]], edges)
+            made.append(np.append(called[call[call >= 0]], LARGEST)[place])
         first, behind = np.searchsorted(trace.lanes.starts[rows], edges)
         lies[rows[first:behind]] = True
-        called.append(_calling(trace, lanes, edges))
-    host = Union.of(*np.array(called).T)
-    return _cut(trace, lies, _within(trace.calls, host), host, what)
-
-
-def _calling(trace: Trace, lanes: pl.Expr, times: Times) -> Times:
-    """When the host launches the first operation and the first kernel of `lanes` that begin from each of `times` on, the
-    earlier of these, or that time, if it is earlier still: copies of streams of their own run ahead of kernels.
-    """
-    edges = times
-    for which in (lanes, lanes & is_work()):
-        rows = trace.lanes.rows(which)
-        call = first_pairs(trace.calls, trace.operations[rows])
-        called = np.append(trace.calls["start_ns"].to_numpy()[call[call >= 0]], LARGEST)
-        begun = trace.lanes.starts[rows[call >= 0]]
-        edges = np.minimum(edges, called[np.searchsorted(begun, times)])
-    return edges
+        host.append(np.sort(np.min(made, axis=0)))
+    during = Union.of(*np.array(host).T)
+    return _cut(trace, lies, _within(trace.calls, during), during, what)
 
 
 def _end(trace: Trace) -> int:
@@ -146,9 +141,7 @@ def _within(frame: pl.DataFrame, host: Union) -> NDArray[np.bool_]:
     return np.asarray((at >= 0) & (begun < np.append(host.ends, 0)[at]))
 
 
-def _caught_up(
-    trace: Trace, operations: NDArray[np.bool_], tables: dict[str, pl.DataFrame]
-) -> dict[str, pl.DataFrame]:
+def _caught_up(trace: Trace, operations: NDArray[np.bool_], tables: Tables) -> Tables:
     """The host's tables of a part, later if the host ran ahead of the GPUs.
 
     The part begins with its first call or, if GPUs still run earlier operations then, when these end, at most when its
@@ -156,19 +149,18 @@ def _caught_up(
     call launches, and no wait for an operation of the part returns later.
     """
     starts, ends = trace.lanes.starts[operations], trace.lanes.ends[operations]
-    calls = tables["calls"]
-    if calls.is_empty() or not len(starts):
+    begun = tables["calls"]["start_ns"].to_numpy()
+    if not (len(starts) and len(begun)):
         return tables
-    begun = int(calls["start_ns"].min())  # type: ignore[arg-type]
     earlier = trace.lanes.ends[~operations & (trace.lanes.starts < starts[0])]
-    lead = min(int(starts[0]), int(earlier.max(initial=begun))) - begun
+    lead = min(starts[0], earlier.max(initial=begun.min())) - begun.min()
     if lead <= 0:
         return tables
-    call = first_pairs(calls, trace.operations.filter(operations))
-    called = calls["start_ns"].to_numpy()[call]
-    launched = (call >= 0) & (called <= starts)
-    waits = calls.filter((pl.col("waits_for") != "none") & (pl.col("end_ns") >= ends[0]))["end_ns"]
-    at, latest = np.append(called[launched], waits), np.append(starts[launched], waits)
+    call = first_pairs(tables["calls"], trace.operations.filter(operations))
+    launched = (call >= 0) & (begun[call] <= starts)
+    waits = (pl.col("waits_for") != "none") & (pl.col("end_ns") >= ends[0])
+    returns = tables["calls"].filter(waits)["end_ns"].to_numpy()
+    at, latest = np.append(begun[call[launched]], returns), np.append(starts[launched], returns)
     order = np.argsort(at, kind="stable")
     at, latest = at[order], np.append(latest[order], ends.max())
     latest = np.minimum.accumulate(latest[::-1])[::-1]
@@ -177,12 +169,10 @@ def _caught_up(
     def later(times: pl.Series) -> pl.Series:
         recorded = times.fill_null(0).to_numpy()
         place = np.searchsorted(at, recorded)
-        return times + np.minimum(leads[place], np.maximum(latest[place] - recorded, 0))
+        return times + pl.Series(np.minimum(leads[place], np.maximum(latest[place] - recorded, 0)))
 
-    return {
-        name: table.with_columns(later(table["start_ns"]), later(table["end_ns"]))
-        for name, table in tables.items()
-    }
+    moved = pl.col("start_ns", "end_ns").map_batches(later, pl.Int64)
+    return {name: table.with_columns(moved) for name, table in tables.items()}
 
 
 def _cut(trace: T, operations: NDArray[np.bool_], calls: NDArray[np.bool_], host: Union, what: str) -> T:
