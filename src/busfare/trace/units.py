@@ -170,7 +170,7 @@ def _launched(trace: Trace) -> Times:
 
 
 def _ranges(trace: Trace, whole: int) -> Iterator[Units]:
-    """Ranges of one thread that follow each other, with names that are alike but for a number at the end; the longest first.
+    """Ranges of one thread that follow each other, with names that are alike but for a number at the end.
 
     Where the GPUs take longer than the host, which only launches, their share of the trace's time is larger as well.
     """
@@ -178,16 +178,18 @@ def _ranges(trace: Trace, whole: int) -> Iterator[Units]:
     spans = trace.markers.filter((length > 0) & ~name.str.contains(OPERATOR))
     spans = spans.select(*PLACE, "start_ns", "end_ns", stem=name.str.replace(NUMBER + "$", ""))
     kind = (*PLACE, "stem")
-    span = (pl.col("end_ns").max() - pl.col("start_ns").min()).over(kind)
-    spans = spans.with_columns(host=length.sum().over(kind))
-    spans = spans.filter(pl.col("host") >= COVERED * pl.min_horizontal(span, whole))
+    least = COVERED * pl.min_horizontal((pl.col("end_ns").max() - pl.col("start_ns").min()).over(kind), whole)
+    spans = spans.filter(length.sum().over(kind) >= least).sort("start_ns")
+    if spans.is_empty():
+        return
     launched = _launched(trace)
-    for (*_, stem), group in spans.sort(-pl.col("host"), "start_ns").group_by(kind, maintain_order=True):
+    for (*_, stem), group in spans.group_by(kind, maintain_order=True):
         starts, ends = (group[time].to_numpy() for time in ("start_ns", "end_ns"))
         if len(starts) >= REPEATED and (ends[:-1] <= starts[1:]).all():
             begun, ranges = _on_gpus(trace, starts, launched)
-            share = group["host"][0] / whole * max(float(np.ptp(begun) / (ends[-1] - starts[0])), 1.0)
-            yield Units(str(stem), None, None, begun, np.ones(len(begun) - 1, np.bool_), share, ranges=ranges)
+            share = (ends - starts).sum() / whole * max(np.ptp(begun) / (ends[-1] - starts[0]), 1.0)
+            regular = np.ones(len(begun) - 1, np.bool_)
+            yield Units(str(stem), None, None, begun, regular, float(share), ranges=ranges)
 
 
 def _on_gpus(trace: Trace, ranges: Times, launched: Times) -> tuple[Times, Times]:
@@ -197,12 +199,9 @@ def _on_gpus(trace: Trace, ranges: Times, launched: Times) -> tuple[Times, Times
     """
     lanes, place = trace.lanes, ("number", "process", "device", "stream")
     took = lanes.chosen(is_work())[lanes.lane_of] * (lanes.ends - lanes.starts)
-    work = trace.operations.select(
-        *place[1:],
-        "start_ns",
-        took=pl.lit(pl.Series(took)),
-        number=np.searchsorted(ranges, launched, "right"),
-    ).filter(pl.col("number") > 0, trace.operations["kind"] != "migration")
+    number = np.searchsorted(ranges, launched, side="right")
+    work = trace.operations.select(*place[1:], "kind", "start_ns").with_columns(took=took, number=number)
+    work = work.filter(pl.col("number") > 0, pl.col("kind") != "migration")
     work = work.with_columns(pl.col("took").sum().over(place))
     work = work.filter(pl.col("took") == pl.col("took").max().over("number"))
     first = work.group_by("number").agg(pl.col("start_ns").min()).sort("number")

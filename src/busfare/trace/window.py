@@ -94,8 +94,8 @@ def _unit(trace: T, iteration: int) -> T:
     place, what = _place(iteration, count, "units of work", trace), f"`iteration` {iteration} of {count}"
     # A unit ends where the next one begins; the last one, with the trace.
     edges = [np.append(units.starts, _end(trace) + 1)[place : place + 2] for units in every]
-    lanes = [pl.lit(True) if units.ranges is not None else units.operations for units in every]
-    return _between(trace, list(zip(lanes, edges, strict=True)), what)
+    lanes = [units.operations | pl.lit(units.ranges is not None) for units in every]
+    return _between(trace, [*zip(lanes, edges, strict=True)], what)
 
 
 def _between(trace: T, parts: Sequence[tuple[pl.Expr, Times]], what: str) -> T:
