@@ -10,7 +10,7 @@ import pytest
 
 from busfare.errors import InputError
 from busfare.trace import Trace, tables
-from busfare.trace.units import parts_of, shared_units, units_of
+from busfare.trace.units import operations_of, parts_of, shared_units, units_of
 from busfare.trace.window import part_of
 from tests.traces import call, copy, kernel, made, omitted, run, trace
 
@@ -171,3 +171,79 @@ def test_a_unit_is_the_step_that_accumulates_gradients_where_it_repeats(steps: i
     starts = [(10 * n, name) for n, name in enumerate(names)]
     (units,) = units_of(run(*(made(kernel(at + 2, at + 10, name), at, at + 1) for at, name in starts)))
     assert (units.name, len(units.starts)) == (("adam", 12) if steps == 12 else (units.name, 20))
+
+
+#: A step of a loop that waits for nothing: kernels, of which GPUs take longer than the host takes to launch them.
+LAYERS = 4
+
+
+def ahead(count: int, host_us: float, gpu_us: float, prefetch: bool = False) -> Trace:
+    """Steps of the profiler, in which the host launches a copy and LAYERS kernels in `host_us`, which take `gpu_us`. Copies
+    wait for the kernels before, or `prefetch` in a stream of their own.
+    """
+    rows, spans, done = [], [], 0.0
+    for step in range(count):
+        at = step * host_us
+        begin = at + 2 if prefetch else max(at + 2, done)
+        done = max(at + 2, done) + gpu_us * (not prefetch) / (LAYERS + 1)
+        moved = copy(begin, begin + gpu_us / (LAYERS + 1), 4096, stream=9 if prefetch else 7)
+        rows.append(made(moved, at, at + 1, "cudaMemcpyAsync"))
+        for layer in range(LAYERS):
+            call_at = at + (layer + 1) * host_us / (LAYERS + 1)
+            begin = max(call_at + 2, done)
+            done = begin + gpu_us / (LAYERS + 1)
+            rows.append(made(kernel(begin, done, f"layer{layer}", stream=7), call_at, call_at + 1))
+        spans.append((at, at + host_us, f"ProfilerStep#{step}"))
+    return named(run(*rows), *spans)
+
+
+@pytest.mark.parametrize("host_us", [10.0, 60.0, 95.0])
+@pytest.mark.parametrize("prefetch", [False, True])
+def test_a_step_takes_what_the_gpu_takes_where_the_host_only_launches(host_us: float, prefetch: bool) -> None:
+    whole = ahead(20, host_us, 125.0 if prefetch else 100.0, prefetch)
+    (unit,) = units_of(whole)
+    assert (unit.name, len(unit.starts), operations_of(whole, unit)) == ("ProfilerStep", 20, LAYERS + 1)
+    assert unit.periods[1:] == pytest.approx(100_000)
+    kernels = parts_of(whole, unit)["kernels"]
+    assert kernels == pytest.approx(100_000 if prefetch else 80_000)
+
+
+def test_a_step_takes_what_the_host_takes_where_the_gpu_waits_for_it() -> None:
+    whole = ahead(20, 150.0, 100.0)
+    (unit,) = units_of(whole)
+    assert (unit.name, set(unit.periods)) == ("ProfilerStep", {150_000})
+
+
+@pytest.mark.parametrize(
+    ("part", "prefetch"),
+    [
+        ({"range": "ProfilerStep#11"}, False),
+        *(
+            (part, prefetch)
+            for part in ({"iteration": 12}, {"window": (1.1e-3, 1.2e-3)})
+            for prefetch in (False, True)
+        ),
+    ],
+)
+def test_a_part_lasts_as_long_as_its_gpu_work_where_the_host_ran_ahead(
+    part: dict[str, Any], prefetch: bool
+) -> None:
+    """The host calls a step about half a millisecond before it runs, and takes 60 of its 100 µs."""
+    whole = ahead(20, 60.0, 125.0 if prefetch else 100.0, prefetch)
+    cut = part_of(whole, **part)
+    assert cut.makespan_seconds == pytest.approx(100e-6, rel=0.3 if "window" in part else 0.03)
+    launching = cut.calls["start_ns"].to_numpy()
+    assert launching.max() - launching.min() == pytest.approx(48_000, abs=15_000)
+    joined = cut.operations.join(cut.calls, "correlation", suffix="_call")
+    assert joined.height >= LAYERS and (joined["start_ns_call"] <= joined["start_ns"]).all()
+
+
+def test_a_wait_within_a_part_returns_when_it_did() -> None:
+    """The host launches two kernels while an earlier one runs, and waits for them; then it launches another."""
+    rows = [made(kernel(2, 100, "first"), 0, 1), made(kernel(100, 150, "a"), 10, 11)]
+    rows += [made(kernel(150, 200, "b"), 20, 21), made(kernel(225, 250, "c"), 220, 221)]
+    whole = run(*rows, call(30, 205, "cudaDeviceSynchronize", "device"))
+    part = part_of(named(whole, (5, 230, "part")), range="part")
+    assert part.origin_ns == 100_000 and part.makespan_seconds == pytest.approx(150e-6)
+    times = part.calls.sort("start_ns").select("start_ns", "end_ns").rows()
+    assert times == [(0, 1_000), (10_000, 11_000), (20_000, 105_000), (120_000, 121_000)]

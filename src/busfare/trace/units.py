@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from busfare.trace.columns import numbered
-from busfare.trace.lanes import Times
+from busfare.trace.columns import first_pairs, numbered
+from busfare.trace.lanes import Times, is_work
 from busfare.trace.model import Trace
 from busfare.trace.sites import PLACE
 
@@ -42,9 +43,10 @@ OPERATOR = r"^aten::|, (op_id|seq) = \d"
 class Units:
     """Units of the same kind, in order of time. `name`: of a step or range, or of the first operation of each unit.
 
-    `device`, `process`: of the repeating operations; both None for ranges, which are on the host. `starts`: ns, shape
-    (units,). `regular`: for all but the last unit, whether it has as many operations as most units; shape (units - 1,).
-    `share`: of the trace's time in regular units. `names`: of operations that occur once in each unit, at most MOST_NAMES.
+    `device`, `process`: of the repeating operations; both None for ranges. `starts`: of the first operation, also of those
+    that a range launches; ns, shape (units,). `regular`: for all but the last unit, whether it has as many operations as
+    most units; shape (units - 1,). `share`: of the trace's time in regular units. `names`: of operations that occur once in
+    each unit, at most MOST_NAMES. `ranges`: when each range starts, ns, shape (units,); None for operations that repeat.
     """
 
     name: str
@@ -54,6 +56,7 @@ class Units:
     regular: NDArray[np.bool_]
     share: float
     names: tuple[str, ...] = ()
+    ranges: Times | None = None
 
     @property
     def periods(self) -> Times:
@@ -61,14 +64,10 @@ class Units:
         return np.diff(self.starts)[self.regular]
 
     @property
-    def is_range(self) -> bool:
-        return self.device is None and self.process is None
-
-    @property
     def operations(self) -> pl.Expr:
         """The lanes of operations that units are of."""
         of_gpu = pl.col("process").eq_missing(self.process) & pl.col("device").eq_missing(self.device)
-        return (pl.col("kind") != "migration") & (pl.lit(self.is_range) | of_gpu)
+        return (pl.col("kind") != "migration") & (pl.lit(self.ranges is not None) | of_gpu)
 
 
 #: Units and the places of the operations that begin them.
@@ -141,30 +140,74 @@ def parts_of(trace: Trace, units: Units) -> dict[str, Times]:
     edges, parts = units.starts, {}
     for name, which in {"kernels": kernels, "transfers": ~kernels}.items():
         rows = trace.lanes.rows(units.operations & which)
-        took = np.append(0, np.cumsum(trace.lanes.ends[rows] - trace.lanes.starts[rows]))
-        parts[name] = np.diff(took[np.searchsorted(trace.lanes.starts[rows], edges)])
+        took = trace.lanes.ends[rows] - trace.lanes.starts[rows]
+        parts[name] = _per_unit(trace, units, rows, took)
     busy = trace.lanes.union(units.operations).covered_within(edges[:-1], edges[1:])
     parts["GPU idle"] = np.diff(edges) - busy
     return {name: part[units.regular] for name, part in parts.items()}
 
 
 def operations_of(trace: Trace, units: Units) -> int:
-    """The number of operations of its GPU, or of all GPUs, in most units."""
-    starts = trace.lanes.starts[trace.lanes.rows(units.operations)]
-    return int(np.median(np.diff(np.searchsorted(starts, units.starts))[units.regular]))
+    """The number of operations of its GPU, or that a range launches on all GPUs, in most units."""
+    rows = trace.lanes.rows(units.operations)
+    return int(np.median(_per_unit(trace, units, rows, np.ones(len(rows)))[units.regular]))
+
+
+def _per_unit(trace: Trace, units: Units, rows: NDArray[np.uint32], amounts: NDArray[Any]) -> Times:
+    """Sums of `amounts` of operations `rows` that begin in each unit but the last, or that its range launches."""
+    begun, edges = trace.lanes.starts, units.starts
+    if units.ranges is not None:
+        begun, edges = _launched(trace), units.ranges
+    place = np.searchsorted(edges, begun[rows], side="right")
+    return np.bincount(place, amounts, len(edges) + 1)[1:-1].astype(np.int64)
+
+
+def _launched(trace: Trace) -> Times:
+    """When the call that launched each operation begins, or the operation where no call did; ns, shape (operations,)."""
+    call = first_pairs(trace.calls, trace.operations)
+    called = np.append(trace.calls["start_ns"].to_numpy(), 0)[call]
+    return np.where(call >= 0, called, trace.lanes.starts)
 
 
 def _ranges(trace: Trace, whole: int) -> Iterator[Units]:
-    """Ranges of one thread that follow each other, with names that are alike but for a number at the end."""
-    name = pl.col("name").cast(pl.String)
-    spans = trace.markers.filter((pl.col("end_ns") > pl.col("start_ns")) & ~name.str.contains(OPERATOR))
+    """Ranges of one thread that follow each other, with names that are alike but for a number at the end.
+
+    Where the GPUs take longer than the host, which only launches, their share of the trace's time is larger as well.
+    """
+    name, length = pl.col("name").cast(pl.String), pl.col("end_ns") - pl.col("start_ns")
+    spans = trace.markers.filter((length > 0) & ~name.str.contains(OPERATOR))
     spans = spans.select(*PLACE, "start_ns", "end_ns", stem=name.str.replace(NUMBER + "$", ""))
-    length = (pl.col("end_ns") - pl.col("start_ns")).sum().over(*PLACE, "stem")
-    for (*_, stem), group in spans.filter(length >= COVERED * whole).group_by(*PLACE, "stem"):
-        starts, ends = (group.sort("start_ns")[time].to_numpy() for time in ("start_ns", "end_ns"))
+    kind = (*PLACE, "stem")
+    least = COVERED * pl.min_horizontal((pl.col("end_ns").max() - pl.col("start_ns").min()).over(kind), whole)
+    spans = spans.filter(length.sum().over(kind) >= least).sort("start_ns")
+    if spans.is_empty():
+        return
+    launched = _launched(trace)
+    for (*_, stem), group in spans.group_by(kind, maintain_order=True):
+        starts, ends = (group[time].to_numpy() for time in ("start_ns", "end_ns"))
         if len(starts) >= REPEATED and (ends[:-1] <= starts[1:]).all():
-            share = float((ends - starts).sum() / whole)
-            yield Units(str(stem), None, None, starts, np.ones(len(starts) - 1, np.bool_), share)
+            begun, ranges = _on_gpus(trace, starts, launched)
+            share = (ends - starts).sum() / whole * max(np.ptp(begun) / (ends[-1] - starts[0]), 1.0)
+            regular = np.ones(len(begun) - 1, np.bool_)
+            yield Units(str(stem), None, None, begun, regular, float(share), ranges=ranges)
+
+
+def _on_gpus(trace: Trace, ranges: Times, launched: Times) -> tuple[Times, Times]:
+    """When the first operation that each range launches starts, in the stream in which its kernels take longest, and when
+    the range does; ns. A host that runs ahead is no measure, nor are copies of other streams. A range that launches
+    nothing belongs to the one before; the host's times remain where almost all launch nothing.
+    """
+    lanes, place = trace.lanes, ("number", "process", "device", "stream")
+    took = lanes.chosen(is_work())[lanes.lane_of] * (lanes.ends - lanes.starts)
+    number = np.searchsorted(ranges, launched, side="right")
+    work = trace.operations.select(*place[1:], "kind", "start_ns").with_columns(took=took, number=number)
+    work = work.filter(pl.col("number") > 0, pl.col("kind") != "migration")
+    work = work.with_columns(pl.col("took").sum().over(place))
+    work = work.filter(pl.col("took") == pl.col("took").max().over("number"))
+    first = work.group_by("number").agg(pl.col("start_ns").min()).sort("number")
+    if first.height < REPEATED:
+        return ranges, ranges
+    return np.maximum.accumulate(first["start_ns"].to_numpy()), ranges[first["number"].to_numpy() - 1]
 
 
 def _sequences(trace: Trace, process: int | None, device: int | None) -> list[Units]:
