@@ -42,7 +42,7 @@ from busfare.trace import Omission, Trace
 NS = 1e-9
 #: Jobs were measured on so many times as many ranks as were recorded, of one host.
 MEASURED_MORE = 2
-OTHER_VENDOR = statement("assumes.kernels-not-validated")
+UNVALIDATED = statement("assumes.kernels-not-validated")
 AnyChange = TypeVar("AnyChange", Change, JobChange)
 
 
@@ -226,7 +226,7 @@ def answer_job_what_if(
         ends, reason = list[float](), NO_HELD_OUT_DATA
         if kinds - {"ranks"}:
             ends += _after(played.makespan_seconds, run, "datasheet", "job-change")
-        if OTHER_VENDOR in state.rests_on:
+        if UNVALIDATED in state.rests_on:
             bounds = (after(some, replace(unchanged, kernel_time=end)) for end in ("low", "high"))
             ends += [bound.play().makespan_seconds for bound in bounds]
         # Overlap gains no more than communication on the critical path.
@@ -261,7 +261,7 @@ def answer_job_what_if(
 
 def _keep_bounds(result: WhatIf, changes: Sequence[AnyChange]) -> None:
     """Takes out what lies between the two bounds that kernels have on the GPU of another vendor."""
-    if OTHER_VENDOR not in result.rests_on:
+    if UNVALIDATED not in result.rests_on:
         return
     rows = list[Outcome]([result])
     rows += [row for row, change in zip(result.changes, changes, strict=True) if change.node is not None]
