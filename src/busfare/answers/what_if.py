@@ -269,8 +269,7 @@ def _keep_bounds(result: WhatIf, changes: Sequence[AnyChange]) -> None:
         row.predicted_seconds = row.gain_seconds = row.speedup = None
         row.rung = NOT_VALIDATED
     result.critical_path = []
-    if result.low_seconds is not None and result.high_seconds is not None:
-        result.range_seconds = [result.low_seconds, result.high_seconds]
+    result.range_seconds = [end for end in (result.low_seconds, result.high_seconds) if end is not None]
     for rank in result.ranks or ():
         rank.predicted_seconds = None
 

@@ -21,8 +21,7 @@ LEVEL = 0.01
 
 class Straggler(Struct, kw_only=True):
     """The rank that arrives last because of its own work, on its CPU or GPU, at so many of the matched collectives; what
-    that work took before these, what it took on the median of their ranks, and what the others waited for the difference,
-    which can be less than half of all waiting.
+    that work took before these, what it took on the median of their ranks, and what the others waited for the difference.
     """
 
     rank: int

@@ -196,7 +196,7 @@ def what_if_document(result: WhatIf, time_line: TimeLine | None = None) -> Docum
         if row.gain_range_seconds and row.rung != NOT_VALIDATED
     ]
     notes += [text(statement("change.gains", gains=tuple(alone)))] * bool(alone)
-    low, high = result.range_seconds
+    low, high = result.range_seconds or (0.0, 0.0)
     bounded = result.rung == NOT_VALIDATED
     if high - low > 0.005 * high and not bounded:
         notes.append(f"Waits without a recorded cause are kept; without them, the run takes {time(low)}.")
