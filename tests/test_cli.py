@@ -327,6 +327,10 @@ def test_a_limit_cannot_be_held_against_nothing(tmp_path: Path) -> None:
     assert done.returncode == 0
 
 
+def test_help_fits_a_terminal_of_40_columns() -> None:
+    assert max(map(len, run("price", "--help", COLUMNS="40").stdout.splitlines())) <= 40
+
+
 @pytest.mark.parametrize("arguments", [("nodes",), ("nodes", "--json"), ("report", TRACE), ("--help",)])
 @pytest.mark.parametrize("where", [">/dev/full", ">&-"])
 def test_output_that_is_lost_is_no_success(arguments: tuple[str, ...], where: str) -> None:

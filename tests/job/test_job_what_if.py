@@ -14,6 +14,7 @@ import polars as pl
 import pytest
 
 import busfare
+from busfare.answers.project import project
 from busfare.cost.collectives import Fabric, price_collectives
 from busfare.cost.kernels.limits import limits_of
 from busfare.cost.ranges import range_of
@@ -22,6 +23,7 @@ from busfare.jobs.model import places_of
 from busfare.jobs.ranks import Rank, TraceRank
 from busfare.nodes import Node, load_node
 from busfare.timeline import Timeline, play, timeline
+from busfare.trace import read
 from tests.conftest import answer, refused, shown
 from tests.job.kineto_job import rewritten, write_ranks
 from tests.node.build_node import two_gpus
@@ -99,6 +101,24 @@ def test_collectives_of_fewer_bytes(tmp_path: Path) -> None:
     ).seconds
     packing = 3 * (1 << 28) / limits_of(node).memory
     assert result["gain_seconds"] == pytest.approx(5 * (4000e-6 * (1 - half / whole) - packing), rel=0.02)
+
+
+def test_a_job_on_the_gpus_of_another_vendor_has_two_bounds(tmp_path: Path) -> None:
+    """They are those of the ranks' kernels: computing takes the most of these runs."""
+    write_ranks(tmp_path, [[1000.0] * 10] * 2, transfer_us=10.0)
+    result = changed(tmp_path, "--to", "mi300x", "--from", "h100-sxm")
+    assert (result["predicted_seconds"], result["rung"]) == (None, "not validated")
+    assert {rank["predicted_seconds"] for rank in result["ranks"]} == {None}
+    alone = project(
+        read(tmp_path / "rank0.json.gz", launches=True),
+        load_node("h100-sxm"),
+        load_node("mi300x"),
+        "calibrated",
+    )
+    kernels = next(row for row in alone.kernels.by_class if row.predicted_seconds is None)
+    assert result["low_seconds"] < kernels.low_seconds * 1.05 < kernels.high_seconds < result["high_seconds"]
+    text = shown("what-if", tmp_path, "--to", "mi300x", "--from", "h100-sxm")
+    assert "not validated" in text and "held-out" not in text
 
 
 def test_small_buckets_are_joined_within_a_step_only(tmp_path: Path) -> None:

@@ -160,8 +160,11 @@ def test_boards_without_tensor_cores_have_no_rate_of_them() -> None:
 
 @pytest.mark.parametrize(
     ("name", "times"),
-    [("gtx-680", 24), ("gtx-titan", 3), ("gtx-780-ti", 24), ("rtx-3090", 64), ("gtx-1080-ti", 32)],
-)
+    [
+        ("gtx-680", 24), ("gtx-titan", 3), ("gtx-780-ti", 24), ("rtx-3090", 64), ("gtx-1080-ti", 32), ("t4", 32),
+        ("l40s", 64), ("p4", 32), ("quadro-gv100", 2), ("radeon-vii", 4), ("rx-vega-64", 16), ("rx-7900-xtx", 32),
+    ],
+)  # fmt: skip
 def test_doubles_run_as_the_cuda_guide_says(name: str, times: int) -> None:
     peaks = gpus()[name].peaks
     assert peaks["fp32"] / peaks["fp64"] == pytest.approx(times, rel=0.05)

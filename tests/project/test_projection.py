@@ -108,6 +108,21 @@ def test_between_makers_kernels_and_the_run_have_a_range_and_no_time() -> None:
     assert same_maker.makespan.predicted_seconds is not None
 
 
+def test_what_if_between_makers_gives_the_bounds_of_project_alone() -> None:
+    """Of rows that stay on the node the time is predicted."""
+    run, h100 = trace(copy(0, 100, MIB), kernel(100, 1100)), load_node("h100-sxm")
+    there = project(run, h100, load_node("mi300x"), "calibrated").makespan
+    changes = changes_of(WhatIf(node="mi300x", copy_speed=2.0), h100)
+    result, _ = answer_what_if(run, [changes[0], *changes[-2:]], Setting(h100), False)
+    here = [row for row in result.changes if row.predicted_seconds is not None]
+    assert [(text(row.title), row.rung) for row in here] == [("copies 2 times as fast", "calibrated")]
+    for row in (result, *(row for row in result.changes if row is not here[0])):
+        assert (row.predicted_seconds, row.gain_seconds, row.speedup) == (None, None, None)
+        assert row.rung == "not validated" and 0 < row.low_seconds < row.high_seconds
+    assert result.low_seconds < there.high_seconds and there.low_seconds < result.high_seconds
+    assert result.range_seconds == [result.low_seconds, result.high_seconds] and not result.critical_path
+
+
 def test_kernels_that_nothing_tells_of_say_what_would_and_then_go_by_what_is_allocated(
     tmp_path: Path,
 ) -> None:

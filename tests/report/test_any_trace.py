@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from busfare import cost
 from busfare.answers.project import project, projected
 from busfare.answers.report import examine
-from busfare.answers.what_if import answer_what_if, predicted_trace
+from busfare.answers.what_if import answer_what_if
 from busfare.errors import InputError
 from busfare.nodes import load_node
 from busfare.questions import Scaled, WhatIf
+from busfare.show.notebook import predicted_trace
 from busfare.show.page import page
 from busfare.show.predictions import projection_document, what_if_document
 from busfare.show.report import report_document

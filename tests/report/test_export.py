@@ -58,10 +58,10 @@ def test_a_place_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
 
 
 def test_no_cell_of_a_csv_is_a_formula(tmp_path: Path) -> None:
-    names = ["=cmd|' /C calc'!A0", "+1", "-2+3", "@SUM(A1)", "\t=1", "plain", "a=b"]
+    names = ["=cmd|' /C calc'!A0", "+1", "-2+3", "@SUM(A1)", "\t=1", "\uff1d1", "\uff20a", "plain", "a=b"]
     recorded = trace(*(kernel(10 * n, 10 * n + 5, name) for n, name in enumerate(names)), copy(90, 95, 64))
     export(recorded, "csv", tmp_path / "csv")
     back = pl.read_csv(tmp_path / "csv" / "operations.csv")["name"].to_list()
-    assert back == [*(f"'{name}" for name in names[:5]), *names[5:], None]
+    assert back == [*(f"'{name}" for name in names[:7]), *names[7:], None]
     export(recorded, "parquet", tmp_path / "parquet")
     assert pl.read_parquet(tmp_path / "parquet" / "operations.parquet")["name"].to_list()[:5] == names[:5]

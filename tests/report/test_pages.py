@@ -17,7 +17,7 @@ from busfare.answers.measure import read_result
 from busfare.answers.plan import answer_plan
 from busfare.answers.project import project, projected
 from busfare.answers.report import examine
-from busfare.answers.what_if import answer_what_if, predicted_trace
+from busfare.answers.what_if import answer_what_if
 from busfare.jobs.run import run_job
 from busfare.measure.cases import read_record
 from busfare.measure.probe import evaluated
@@ -27,6 +27,7 @@ from busfare.questions.measuring import BenchMethods, BenchStrategies
 from busfare.show.bench import methods_document, strategies_document
 from busfare.show.document import Document, Table, Tiles, words
 from busfare.show.job import job_document
+from busfare.show.notebook import predicted_trace
 from busfare.show.page import page
 from busfare.show.plans import plan_document
 from busfare.show.predictions import projection_document, what_if_document

@@ -17,10 +17,11 @@ import pytest
 from numpy.typing import NDArray
 
 from busfare.answers.report import examine
-from busfare.answers.what_if import answer_what_if, predicted_trace
+from busfare.answers.what_if import answer_what_if
 from busfare.nodes import load_node
 from busfare.show import time_line as packing
 from busfare.show.document import Document, Figure
+from busfare.show.notebook import predicted_trace
 from busfare.show.page import page
 from busfare.show.report import report_document
 from busfare.show.svg import COLOUR, drawn_as

@@ -228,7 +228,9 @@ def test_a_failed_program_says_how_many_calls_failed_and_which_first() -> None:
     assert "with CUDA's error 12345" in what(with_calls(returning(12345)), "failed-calls")
 
 
-@pytest.mark.parametrize(("result", "name"), [(600, "cudaEventQuery"), (700, "cudaGetLastError")])
+@pytest.mark.parametrize(("result", "name"), [
+    (600, "cudaEventQuery"), (700, "cudaGetLastError"), (704, "hipDeviceEnablePeerAccess"), (98, "cudaFuncGetAttributes"),
+])  # fmt: skip
 def test_asking_for_work_or_for_the_last_error_is_no_failure(result: int, name: str) -> None:
     trace = with_calls(returning(result, 0, None, name=name), operation(5, 6))
     assert "failed-calls" not in omitted(trace)

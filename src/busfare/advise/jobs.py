@@ -165,7 +165,9 @@ def _together(
 ) -> list[JobFinding]:
     """What the ranks do together, where changing it gains something."""
     members = unchanged.job.members.drop_nulls("joint")
-    late = statement("straggling-rank.evidence", **asdict(straggler)) if straggler else None
+    late, waited = None, sum(rank.waiting_seconds for rank in of_all)
+    if straggler is not None and straggler.causes_most(waited):
+        late = statement("straggling-rank.evidence", **asdict(straggler))
     made = []
     for id, change, question, evidence, rank in (
         ("straggling-rank", no_stragglers(), WhatIf(no_stragglers=True), late, straggler and straggler.rank),

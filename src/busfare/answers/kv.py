@@ -9,7 +9,7 @@ from typing import Literal
 from msgspec import UNSET, Struct, UnsetType, field
 
 from busfare import questions
-from busfare.advise.amounts import Predicted, Timed, several
+from busfare.advise.amounts import Predicted, Timed
 from busfare.answers.plan import machine_named
 from busfare.cost.ranges import seconds_between, strategy_range
 from busfare.errors import FieldError, InputError
@@ -92,7 +92,7 @@ def answer_kv(question: questions.KvCache) -> PlanKvResult:
     model = read_model(question.model) if question.model else None
     per_token: float = question.bytes_per_token or 0
     if question.bytes_per_token is None and model:
-        shared_by = _shared_by(model, machine.node, question.tensor_parallel)
+        shared_by = _shared_by(model, question.tensor_parallel)
         per_token = kv_bytes_per_token(model, question.type) / shared_by
     block_tokens, pieces = question.block_tokens, question.pieces
     if pieces is None:
@@ -123,21 +123,15 @@ def answer_kv(question: questions.KvCache) -> PlanKvResult:
     return result
 
 
-def _shared_by(model: Model, node: Node, gpus: int) -> int:
-    """How many of `gpus` share the cache of a token, split by key heads; with latent attention, each GPU has all of it.
-    Raises InputError for more GPUs than a multi-GPU node has, or a number that does not divide the heads.
+def _shared_by(model: Model, gpus: int) -> int:
+    """How many of `gpus` share the cache of a token, split by key heads; with latent attention, each GPU has all of it. They
+    are GPUs like that of the node, which may have fewer. Raises InputError for a number that does not divide the heads.
     """
-    present, heads = len(node.gpus()), math.gcd(*(layer.heads for layer in model.layers))
+    heads = math.gcd(*(layer.heads for layer in model.layers))
     kv_heads = math.gcd(
         *(1 if layer.latent_size else layer.kv_elements // (2 * layer.key_size) for layer in model.layers)
     )
-    # A node with one GPU stands for the type of GPU: busfare assumes several equal ones.
-    if gpus > present > 1:
-        raise FieldError(
-            "tensor_parallel", f" {gpus}: {node.name} has {several(present, 'GPU')}; give at most that many"
-        )
-    most = present if present > 1 else heads
-    fits = [n for n in range(1, most + 1) if heads % n == 0 and (kv_heads % n == 0 or n % kv_heads == 0)]
+    fits = [n for n in range(1, heads + 1) if heads % n == 0 and (kv_heads % n == 0 or n % kv_heads == 0)]
     if gpus not in fits:
         numbers = ", ".join(map(str, fits))
         raise FieldError(

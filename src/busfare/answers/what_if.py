@@ -1,5 +1,5 @@
 """The result of `what-if`: on one run, or on a job, where a change to one rank or to what the ranks do together makes
-something of all of them; and the predicted timeline.
+something of all of them.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from functools import reduce
 from typing import TypeVar
 
 import numpy as np
-import polars as pl
 from msgspec import UNSET, Struct, UnsetType, field
 from msgspec.structs import asdict
 
 from busfare.advise.amounts import Predicted
 from busfare.answers.project import MOST, MOSTLY_GRAPHS, keeps_graphs, run_between
 from busfare.answers.units import variation
+from busfare.cost.kernels.price import NOT_VALIDATED
 from busfare.cost.ranges import (
     NO_HELD_OUT_DATA,
     UNCHANGED,
@@ -42,6 +42,7 @@ from busfare.trace import Omission, Trace
 NS = 1e-9
 #: Jobs were measured on so many times as many ranks as were recorded, of one host.
 MEASURED_MORE = 2
+UNVALIDATED = statement("assumes.kernels-not-validated")
 AnyChange = TypeVar("AnyChange", Change, JobChange)
 
 
@@ -53,7 +54,7 @@ class Outcome(Predicted, kw_only=True):
     title: Words
     touched: int
     bytes: int
-    predicted_seconds: float | None  # type: ignore[assignment]  # None, with a `reason`, where most of it is not known
+    predicted_seconds: float | None  # type: ignore[assignment]  # None, with a `reason`, if unknown; or only two bounds
     gain_seconds: float | None
     gain_range_seconds: list[float] | None
     speedup: float | None
@@ -78,11 +79,11 @@ class Baseline(Struct):
 
 
 class RankOutcome(Struct):
-    """A rank of a job; `replayed_seconds` is None of one that was not recorded."""
+    """A rank of a job; `replayed_seconds` is None of one that was not recorded, `predicted_seconds` of a run with bounds."""
 
     rank: int
     replayed_seconds: float | None
-    predicted_seconds: float
+    predicted_seconds: float | None
 
 
 class WhatIf(Outcome, tag_field="schema", tag="busfare.what-if/1", kw_only=True):
@@ -187,6 +188,7 @@ def answer_what_if(
     if extra.any():  # from all unexplained waits gone to all of them kept
         bare = play(changed.with_columns(operation_extra=np.zeros_like(extra)))
         result.range_seconds = sorted((bare.makespan_seconds, seconds))
+    _keep_bounds(result, changes)
     return result, changed
 
 
@@ -213,8 +215,8 @@ def answer_job_what_if(
     unchanged = state = JobState.of(job)
     baseline = unchanged.play()
 
-    def after(some: Sequence[JobChange]) -> JobState:
-        return reduce(lambda state, change: change.apply(state), some, unchanged)
+    def after(some: Sequence[JobChange], start: JobState = unchanged) -> JobState:
+        return reduce(lambda state, change: change.apply(state), some, start)
 
     def outcome(title: Words, some: Sequence[JobChange]) -> tuple[Outcome, Played]:
         nonlocal state
@@ -224,6 +226,9 @@ def answer_job_what_if(
         ends, reason = list[float](), NO_HELD_OUT_DATA
         if kinds - {"ranks"}:
             ends += _after(played.makespan_seconds, run, "datasheet", "job-change")
+        if UNVALIDATED in state.rests_on:
+            bounds = (after(some, replace(unchanged, kernel_time=end)) for end in ("low", "high"))
+            ends += [bound.play().makespan_seconds for bound in bounds]
         # Overlap gains no more than communication on the critical path.
         if len(job.ranks) == 1 and kinds == {"overlap_collectives"}:
             parts = {part.part: part.seconds for part in critical_path_shares(baseline)}
@@ -250,7 +255,23 @@ def answer_job_what_if(
     result, played = _answered(name, changes, outcome, after_earlier, before, setting, guessed, unique)
     first, then = _spans(unchanged, baseline), _spans(state, played)
     result.ranks = [RankOutcome(rank, first.get(rank), then[rank]) for rank in sorted(then)]
+    _keep_bounds(result, changes)
     return result
+
+
+def _keep_bounds(result: WhatIf, changes: Sequence[AnyChange]) -> None:
+    """Takes out what lies between the two bounds that kernels have on the GPU of another vendor."""
+    if UNVALIDATED not in result.rests_on:
+        return
+    rows = list[Outcome]([result])
+    rows += [row for row, change in zip(result.changes, changes, strict=True) if change.node is not None]
+    for row in rows:
+        row.predicted_seconds = row.gain_seconds = row.speedup = None
+        row.rung = NOT_VALIDATED
+    result.critical_path = []
+    result.range_seconds = [end for end in (result.low_seconds, result.high_seconds) if end is not None]
+    for rank in result.ranks or ():
+        rank.predicted_seconds = None
 
 
 def _answered(
@@ -370,22 +391,3 @@ def _spans(state: JobState, played: Played) -> dict[int, float]:
         ends = np.concatenate([played.call_end[calls], played.operation_end[operations]])
         spans |= dict.fromkeys(part.ranks, float(ends.max() - starts.min()) * NS)
     return spans
-
-
-def predicted_trace(run: Timeline) -> Trace:
-    """The run as predicted, as a trace that can be exported beside the recorded one."""
-    played = play(run)
-    # Streams that the recording does not have get numbers above all that it has.
-    number, recorded = run.columns["operation_stream"].astype(np.int64), run.operations["stream_number"]
-    most = int(run.operations["stream"].max() or 0) if run.operations.height else 0  # type: ignore[arg-type]
-    new = np.where(number != recorded.to_numpy(), most + 1 + number, -1)
-    operations = run.operations.with_columns(
-        start_ns=pl.Series(played.operation_start + run.origin_ns),
-        end_ns=pl.Series(played.operation_end + run.origin_ns),
-        stream=pl.coalesce(pl.Series(new).replace(-1, None), "stream"),
-    ).drop("row", "call", "launched", "stream_number", strict=False)
-    calls = run.calls.with_columns(
-        start_ns=pl.Series(played.call_start - run.columns["call_startup"] + run.origin_ns),
-        end_ns=pl.Series(played.call_end + run.origin_ns),
-    ).select(run.trace.calls.columns)
-    return replace(run.trace, operations=operations, calls=calls)

@@ -9,6 +9,7 @@ from contextlib import suppress
 from importlib import import_module
 from io import TextIOWrapper
 from pathlib import Path
+from shutil import get_terminal_size
 from typing import TextIO
 
 import click
@@ -97,7 +98,13 @@ class Commands(click.Group):
         return self.commands[cmd_name]
 
 
-@click.group(cls=Commands, context_settings={"show_default": True, "help_option_names": ["-h", "--help"]})
+#: Of terminals that are narrower than the 50 columns to which click wraps help at least.
+NARROW = columns - 2 if (columns := get_terminal_size().columns) < 52 else None
+
+
+@click.group(cls=Commands, context_settings={
+    "show_default": True, "help_option_names": ["-h", "--help"], "terminal_width": NARROW,
+})  # fmt: skip
 @click.version_option(__version__, prog_name="busfare", message="%(prog)s %(version)s")
 def app() -> None:
     """Find where a program spends time on CPU–GPU transfers, what to change, and what it would take on another machine."""

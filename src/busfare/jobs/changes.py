@@ -38,7 +38,7 @@ def on_ranks(change: Change, setting: Setting, ranks: Sequence[int] | None) -> J
             if ranks is not None and not set(ranks) & set(part.ranks):
                 continue
             try:
-                applied = change.apply(run, setting)
+                applied = change.apply(run, replace(setting, kernel_time=state.kernel_time))
             except NoMatchError as error:  # on this rank
                 unmatched = error
             else:

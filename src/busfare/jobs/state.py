@@ -21,7 +21,7 @@ from busfare.nodes import FloatArray, Node
 from busfare.questions import ChangeName
 from busfare.statements import Words, statement
 from busfare.timeline import Played, Timeline, play
-from busfare.timeline.edit import Applied
+from busfare.timeline.edit import Applied, KernelTime
 from busfare.timeline.model import Scope
 from busfare.trace.lanes import Union
 
@@ -146,6 +146,7 @@ class JobState:
     #: Rows that changes of a program touched, by part; the number and bytes of operations that changes of the job touched.
     scopes: dict[int, Scope] = field(default_factory=dict)
     of_job: tuple[int, int] = (0, 0)
+    kernel_time: KernelTime = "seconds"
 
     @property
     def count(self) -> int:

@@ -31,6 +31,10 @@ class Straggler(Struct, kw_only=True):
     median_seconds: float
     awaited_seconds: float
 
+    def causes_most(self, waited_seconds: float) -> bool:
+        """Whether its work, at several collectives, is why the ranks waited more than half of so long."""
+        return self.count > 1 and 2 * self.awaited_seconds > waited_seconds
+
 
 def without_recording(members: pl.DataFrame, begun: Mapping[int, int]) -> pl.DataFrame:
     """`members` with `recording`, the part of `wait` that later recordings explain, which is taken off it: at a rank's first
@@ -74,20 +78,25 @@ def late_joints(members: pl.DataFrame) -> pl.DataFrame:
 
 
 def straggler(late: Sequence[pl.DataFrame]) -> Straggler | None:
-    """The rank whose own work causes more than half of all waiting, over all joints of `late_joints`, and which is last
-    significantly more often than chance; None if there is none, for example if different ranks are last each time.
+    """The rank that its own work makes last significantly more often than chance, over all joints of `late_joints`; of
+    several, the rank that causes most waiting. Without such a rank: the rank that is late at the joint that has more than
+    half of all waiting, with `count` 1. None if there is neither, for example if different ranks are last each time.
     """
     joints = pl.concat(late)
-    ranks = joints.drop_nulls("last").group_by("last").agg(pl.len(), pl.col("work", "usual", "waited").sum())
-    ranks = ranks.filter(2 * pl.col("waited") > joints["wait"].sum())
-    if ranks.is_empty():
-        return None
-    rank, count, work, usual, waited = ranks.row(0)
-    # Of its joints, those at which some rank is late.
-    delayed = joints.filter(pl.col("last").is_not_null() & pl.col("ranks").list.contains(rank))
-    sizes = delayed["ranks"].list.len().to_numpy()
-    if _at_least(count, len(sizes), float(np.mean(1 / sizes))) >= LEVEL:
-        return None
+    delayed, half = joints.drop_nulls("last"), joints["wait"].sum() / 2
+    ranks = delayed.group_by("last").agg(pl.len(), pl.col("work", "usual", "waited").sum())
+    for row in ranks.sort("waited", "last", descending=[True, False]).iter_rows():
+        # Of its joints, those at which some rank is late.
+        sizes = delayed.filter(pl.col("ranks").list.contains(row[0]))["ranks"].list.len().to_numpy()
+        tests = 1 if row[-1] > half else ranks.height
+        if _at_least(row[1], len(sizes), float(np.mean(1 / sizes))) < LEVEL / tests:
+            break
+    else:
+        single = delayed.filter(pl.col("waited") > half)
+        if single.is_empty() or joints.height <= 2:  # of two, some joint always has half
+            return None
+        row = single.select("last", pl.lit(1), "work", "usual", "waited").row(0)
+    rank, count, work, usual, waited = row
     times = {"work_seconds": work * NS, "median_seconds": usual * NS, "awaited_seconds": waited * NS}
     return Straggler(rank=rank, count=count, of=joints.height, **times)
 

@@ -160,15 +160,16 @@ def _gpu(row: dict[str, Any]) -> Gpu:
 def _peaks(row: dict[str, Any], title: str, source: str) -> tuple[dict[str, float], str]:
     """1e12 operations a second by type, of tensor cores with sums in fp32 where the board has them, and their source."""
     file, capability = _file(), row["compute_capability"]
-    named, fp32 = row.pop("peaks", None), row.pop("fp32", 0)
-    if named:
-        return file.peaks[named], source
+    named, fp32, fp64 = row.pop("peaks", None), row.pop("fp32", 0), row.pop("fp64", 0)
     cycles = 1e-6 * row.get("multiprocessors", 0) * row.get("mhz", 0)
     derived = 2 * file.lanes.get(capability, 0) * cycles
-    peaks = {"fp32": fp32 or derived} if fp32 or derived else {}
+    peaks = file.peaks[named].copy() if named else {"fp32": fp32 or derived} if fp32 or derived else {}
     slowed = capability == "3.5" and title.startswith("GeForce") and "TITAN" not in title
-    if double := 2 * (8 if slowed else file.doubles.get(capability, 0)) * cycles:
-        peaks["fp64"] = double
+    doubles = 8 if slowed else file.doubles.get(capability, 0)
+    if fp64 := fp64 or peaks.get("fp32", 0) * doubles / file.lanes.get(capability, 1):
+        peaks.setdefault("fp64", fp64)
+    if named:
+        return peaks, source
     half = file.tensor.get(capability, 0) * cycles / (2 if title.startswith("GeForce") else 1)
     if not half or "GTX" in title or source == "quadro-t":
         return peaks, "cuda-guide" if derived and not fp32 else source

@@ -23,7 +23,7 @@ from busfare.jobs.stragglers import Straggler
 from busfare.show.document import Block, Entries, Entry, Figure, Items, Table, Text, cell, table, words
 from busfare.show.svg import COLOUR, COLOURS, Bar, Bars, BarSeries, Line, drawn_as, escaped
 from busfare.show.words import joined, text
-from busfare.statements import sentences, statement
+from busfare.statements import Words, sentences, statement
 from busfare.timeline import PathPart, limits
 from busfare.trace import Omission
 from busfare.trace.readers import record_again
@@ -299,10 +299,23 @@ def who_is_late(
         absent = sum(omission.count or 0 for omission in omissions if omission.id == "absent-ranks")
         late = statement(f"waits.{'absent' if absent else 'none-late'}", seconds=waited, count=absent)
         if straggler:
-            evidence = statement("straggling-rank.evidence", **asdict(straggler))
-            late = sentences(evidence, statement("waits.of-all", seconds=waited))
+            late = _late(straggler, ranks, waited)
         blocks.insert(0, Text(text(late), "bold"))
     return blocks
+
+
+def _late(straggler: Straggler, ranks: Sequence[RankTimes], waited: float) -> Words:
+    """At how many collectives the rank is late, and its part of the waiting, which is most of it or not."""
+    if straggler.causes_most(waited):
+        evidence = statement("straggling-rank.evidence", **asdict(straggler))
+        return sentences(evidence, statement("waits.of-all", seconds=waited))
+    longest = max(ranks, key=lambda rank: rank.awaited_seconds)
+    behind = longest.rank != straggler.rank and 2 * longest.awaited_seconds > waited
+    shares = {"share": straggler.awaited_seconds / waited, "most_share": longest.awaited_seconds / waited}
+    figures = asdict(straggler) | shares | {"seconds": waited, "most": longest.rank}
+    if straggler.count == 1:
+        return statement("waits.late-once", **figures)
+    return statement(f"waits.late-often{'-behind' * behind}", **figures)
 
 
 def communication_blocks(

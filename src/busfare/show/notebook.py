@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from html import escape
 from pathlib import Path
 from shutil import get_terminal_size
 from typing import Any, TypeVar
 
 import msgspec
+import numpy as np
+import polars as pl
 
 from busfare.answers.compare import Compared as _Comparison
 from busfare.answers.job import JobReport as _JobReport
@@ -19,14 +22,13 @@ from busfare.answers.project import Projected as _Projection
 from busfare.answers.report import Diff as _Diff
 from busfare.answers.report import Report as _Report
 from busfare.answers.what_if import WhatIf as _WhatIf
-from busfare.answers.what_if import predicted_trace
 from busfare.errors import InputError
 from busfare.files import write_file
 from busfare.show.document import Document
 from busfare.show.page import page as as_page
 from busfare.show.terminal import render
 from busfare.show.words import worded
-from busfare.timeline import Timeline
+from busfare.timeline import Timeline, play
 from busfare.trace import Trace
 
 #: Of a page in a notebook, in pixels.
@@ -125,3 +127,22 @@ def answer(kind: type[Kind], result: Any, document: Callable[[bool], Document]) 
     made = kind(**{name: getattr(result, name) for name in result.__struct_fields__})
     made._document = document
     return made
+
+
+def predicted_trace(run: Timeline) -> Trace:
+    """The run as predicted, as a trace that can be exported beside the recorded one."""
+    played = play(run)
+    # Streams that the recording does not have get numbers above all that it has.
+    number, recorded = run.columns["operation_stream"].astype(np.int64), run.operations["stream_number"]
+    most = int(run.operations["stream"].max() or 0) if run.operations.height else 0  # type: ignore[arg-type]
+    new = np.where(number != recorded.to_numpy(), most + 1 + number, -1)
+    operations = run.operations.with_columns(
+        start_ns=pl.Series(played.operation_start + run.origin_ns),
+        end_ns=pl.Series(played.operation_end + run.origin_ns),
+        stream=pl.coalesce(pl.Series(new).replace(-1, None), "stream"),
+    ).drop("row", "call", "launched", "stream_number", strict=False)
+    calls = run.calls.with_columns(
+        start_ns=pl.Series(played.call_start - run.columns["call_startup"] + run.origin_ns),
+        end_ns=pl.Series(played.call_end + run.origin_ns),
+    ).select(run.trace.calls.columns)
+    return replace(run.trace, operations=operations, calls=calls)

@@ -13,6 +13,7 @@ from busfare.answers.compare import Compared, KernelsCompared
 from busfare.answers.project import KernelClassThere, KernelsThere, Projected, Projection, There
 from busfare.answers.report import path_name
 from busfare.answers.what_if import Outcome, WhatIf
+from busfare.cost.kernels.price import NOT_VALIDATED
 from busfare.show.blocks import PATH_NOTE, Shares, bar, change, omitted, ranges, recorder
 from busfare.show.document import Block, Document, Face, Figure, Items, Table, Text, numbers, table, words
 from busfare.show.svg import COLOUR, Bars, BarSeries
@@ -187,15 +188,17 @@ def what_if_document(result: WhatIf, time_line: TimeLine | None = None) -> Docum
         share = None if row.gain_seconds is None else row.gain_seconds / (base.replayed_seconds or 1)
         gain = "–" if share is None else signed_percent(share)
         cells.append((f"{row.title} (predicted)", f"{row.touched:,}", str(row), gain, faster))
-    notes = [ranges(result), *([recorder(cost)] if cost else [])]
+    by_rung = {row.rung: ranges(row) for row in (*result.changes, result)}
+    notes = [*by_rung.values(), *([recorder(cost)] if cost else [])]
     alone = [
         f"{row.title}: {between(row.gain_seconds, *row.gain_range_seconds)}"
         for row in rows
-        if row.gain_range_seconds
+        if row.gain_range_seconds and row.rung != NOT_VALIDATED
     ]
     notes += [text(statement("change.gains", gains=tuple(alone)))] * bool(alone)
-    low, high = result.range_seconds
-    if high - low > 0.005 * high:
+    low, high = result.range_seconds or (0.0, 0.0)
+    bounded = result.rung == NOT_VALIDATED
+    if high - low > 0.005 * high and not bounded:
         notes.append(f"Waits without a recorded cause are kept; without them, the run takes {time(low)}.")
     added = text(statement("assumes.after-earlier"))
     notes += [f"{row.title}: {added}." for row in result.changes if added in row.rests_on]
@@ -212,13 +215,15 @@ def what_if_document(result: WhatIf, time_line: TimeLine | None = None) -> Docum
     if result.rests_on:
         blocks.append(Items(result.rests_on, "Assumptions"))
     before = "replayed without the recorder's cost" if cost else "recorded"
-    paths = {before: base.critical_path, "predicted": result.critical_path}
+    paths = {before: base.critical_path} | ({} if bounded else {"predicted": result.critical_path})
     blocks.append(Figure("path", Shares(paths), "Where the run goes", PATH_NOTE))
-    if time_line and time_line.items:
+    if time_line and time_line.items and not bounded:
         blocks.append(Figure("timeline", time_line, "Timeline, recorded and with all changes"))
-    old, new = ({part.part: part.seconds for part in path} for path in paths.values())
-    parts = [(name, time(old.get(name, 0.0)), time(new.get(name, 0.0))) for name in old | new]
-    blocks.append(Table(words("part of the critical path") + numbers("recorded", "predicted"), parts))
+    runs_of_parts = [{part.part: part.seconds for part in path} for path in paths.values()]
+    names = dict.fromkeys(name for run in runs_of_parts for name in run)
+    parts = [(name, *(time(run.get(name, 0.0)) for run in runs_of_parts)) for name in names]
+    shown = numbers("recorded", "predicted")[: len(paths)]
+    blocks.append(Table(words("part of the critical path") + shown, parts))
     if result.ranks:
         seconds = {name: f"{name}_seconds" for name in ("replayed", "predicted")}
         blocks.append(
@@ -235,7 +240,8 @@ def _outcome(result: WhatIf) -> str:
     faster = "" if result.speedup is None else f": {ratio(result.speedup)} as fast"
     if result.speedup is not None and ratio(result.speedup) == ratio(1.0):
         return f"With {changes}, the run takes as long as before: {before} (predicted)."
-    return f"With {changes}, the run takes {result} instead of {before}{faster} (predicted)."
+    sure = "two bounds, not validated" if result.rung == NOT_VALIDATED else "predicted"
+    return f"With {changes}, the run takes {result} instead of {before}{faster} ({sure})."
 
 
 def runs_figure(name: str, runs: Sequence[tuple[str, float | Outcome]]) -> Figure:

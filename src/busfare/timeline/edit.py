@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec
+from typing import Any, Concatenate, Literal, ParamSpec
 
 import numpy as np
 import polars as pl
@@ -50,6 +50,8 @@ PRIVATE_CACHE_BYTES = 2 << 20
 #: PyTorch took 247 to 275 µs longer, an interpreter 232 to 262, where a copy of as many bytes takes 146 (H200, copies
 #: pageable and pinned).
 SCATTERED = 1.8
+#: The times of KernelPrices that kernels take on another node: as predicted, or an end of their range.
+KernelTime = Literal["seconds", "low", "high"]
 FOR_COPIES = statement("assumes.unprepared")
 
 
@@ -59,6 +61,7 @@ class Setting:
 
     recorded_on: Node | None = None
     model: str = "calibrated"
+    kernel_time: KernelTime = "seconds"
     _priced: list[tuple[pl.DataFrame, Times, Node, KernelPrices]] = field(
         default_factory=list, repr=False, compare=False
     )

@@ -19,7 +19,7 @@ from busfare.trace.model import Trace
 from busfare.trace.omissions import INCOMPLETE, Omissions
 from busfare.trace.readers import record_again
 from busfare.trace.tables import CALLS_LOCATED, WAITS_FOR
-from busfare.trace.words import LAST_ERROR, NOT_READY, Words, error_named, texts_of, with_printable
+from busfare.trace.words import NOT_READY, PEER_ACCESS, PROBES, Words, error_named, texts_of, with_printable
 
 #: Work that calls of these names launch, and that a profiler may have been told to leave out.
 KINDS_CALLED = (("copies", "copy", r"^(cuda|cu|hip)Memcpy"), ("kernels", "kernel", words.KERNEL_LAUNCH))
@@ -205,9 +205,9 @@ def _note_failures(trace: Trace, omissions: Omissions) -> None:
     if "result" not in trace.calls.columns:
         return
     result = trace.calls["result"].fill_null(0)
-    bad = (result != 0) & (result != NOT_READY)
+    bad = ~result.is_in([0, NOT_READY, PEER_ACCESS])
     if bad.any():
-        bad &= ~trace.calls["name"].cast(pl.String).str.contains(LAST_ERROR).fill_null(False)
+        bad &= ~trace.calls["name"].cast(pl.String).str.contains(PROBES).fill_null(False)
     failed = trace.calls.filter(bad).sort("start_ns")
     calls = trace.calls = trace.calls.drop("result")
     if (not_ready := result == NOT_READY).any():

@@ -68,10 +68,10 @@ ERRORS = {
     718: "InvalidPc", 719: "LaunchFailure", 720: "CooperativeLaunchTooLarge", 800: "NotPermitted", 801: "NotSupported",
     802: "SystemNotReady", 803: "SystemDriverMismatch", 804: "CompatNotSupportedOnDevice", 999: "Unknown",
 }  # fmt: skip
-#: What a query returns while work is not done is no failure [cudaErrorNotReady].
-NOT_READY = 600
-#: Calls that return the error of an earlier call.
-LAST_ERROR = r"^(cuda|hip)(GetLast|PeekAtLast|ExtGetLast)Error"
+#: No failures: work is not done [cudaErrorNotReady], GPUs reach each other already [cudaErrorPeerAccessAlreadyEnabled].
+NOT_READY, PEER_ACCESS = 600, 704
+#: Calls that return the error of an earlier call, or by which libraries probe what a kernel or a pointer is.
+PROBES = r"^((cuda|hip)(GetLast|PeekAtLast|ExtGetLast)Error|(cuda|cu|hip)(Func|Pointer)GetAttribute)"
 
 #: What kernels of a library are called, behind `void` and namespaces, mangled or not.
 CARRIERS = (

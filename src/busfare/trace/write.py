@@ -15,8 +15,8 @@ from busfare.trace.model import Trace
 
 FORMATS = ("parquet", "csv", "perfetto")
 FOLDERS = ("parquet", "csv")
-#: How cells begin that spreadsheets take for formulas: they get an apostrophe in front.
-FORMULA = r"^[=+\-@\t\r]"
+#: How cells begin that spreadsheets take for formulas, also in full width: they get an apostrophe in front.
+FORMULA = r"^[=+\-@\t\r\uFF1D\uFF0B\uFF0D\uFF20]"
 TABLES = ("operations", "calls", "events", "markers", "devices", "streams", "launches")
 
 

@@ -117,7 +117,8 @@ def _predicted_kernels(to: Node) -> Change:
         except InputError as error:
             return Applied(timeline, rests_on=[statement("assumes.kernels-kept", why=str(error))])
         priced = np.isfinite(prices.seconds)
-        times = nanoseconds_of_kernels(timeline.columns["operation_duration"], prices, prices.seconds)
+        seconds = getattr(prices, setting.kernel_time)
+        times = nanoseconds_of_kernels(timeline.columns["operation_duration"], prices, seconds)
         kept = int((~priced).sum())
         rests_on = [statement("assumes.some-kernels-kept", count=kept)] if kept else []
         rests_on += [statement("assumes.kernels-not-validated")] * (prices.rung == NOT_VALIDATED)
