@@ -28,7 +28,7 @@ from busfare.trace import Trace
 from busfare.trace.lanes import is_communication, is_transfer, is_work
 from busfare.trace.tables import OPERATIONS_RECORDED
 from busfare.trace.totals import union_of
-from busfare.trace.words import BLOCKING_COPY, SYMBOL_COPY
+from busfare.trace.words import BLOCKING_COPY, MAPS_HOST_MEMORY, SYMBOL_COPY
 
 NS = 1e-9
 #: GPUs inside a processor, where the trace does not say so itself: Tegra modules, Grace-Blackwell desktops, APUs.
@@ -287,6 +287,7 @@ def _synchronisations(trace: Trace, node: Node | None) -> Finding | None:
     if waits.height < MANY_WAITS:
         return None
     evidence = [statement("synchronisations.evidence", calls=waits.height, host_seconds=_seconds(waits))]
+    evidence += [statement("synchronisations.mapped")] * (trace.calls_named(MAPS_HOST_MEMORY).height > 0)
     # What the GPU does not do while the host is on its way back from a wait, at most all of its idle time.
     idle = max(0.0, trace.makespan_seconds - trace.lanes.lengths(pl.lit(True))[0] * NS)
     counted = finding("synchronisations", evidence, min(idle, union_of(waits).length() * NS))

@@ -34,6 +34,7 @@ from busfare.timeline.edit import (
     without_waits,
 )
 from busfare.timeline.model import (
+    ACT,
     STAGED_ABOVE_BYTES,
     STREAM_KINDS,
     WAIT,
@@ -47,7 +48,14 @@ from busfare.timeline.model import (
     operations_touched,
     pageable,
 )
-from busfare.trace.words import PREFETCH, WAITS_FOR_EVENT, Names
+from busfare.trace.words import (
+    MAPS_HOST_MEMORY,
+    MPI_CALL,
+    PREFETCH,
+    WAITS_FOR_EVENT,
+    Names,
+    is_communication,
+)
 
 #: From the end of a copy of pinned memory to the return of the call that waited for it: 3.2 to 3.6 µs recorded on H100
 #: and H200 (matrix_tiles; synchronisations there 2.9 to 3.6).
@@ -174,14 +182,14 @@ def without_waiting(timeline: Timeline, setting: Setting, pattern: str = "") -> 
 
 @change("drop_synchronisations", partial(titled, "drop-synchronisations"))
 def without_synchronisations(timeline: Timeline, setting: Setting, pattern: str = "") -> Applied:
-    """Explicit waits go, but for those that results come to the host behind, those that time work, and the last of each
-    thread.
+    """Explicit waits go, but for those that results come to the host behind, those that communication follows, those that
+    time work, and the last of each thread. Where kernels write to memory of the host, maybe none can go.
     """
     waiting = timeline.calls_named("Synchronize$") & timeline.waiting()
     if pattern:
         names = timeline.calls["name"].cast(pl.String).fill_null("")
         waiting = chosen_by(pattern, waiting, names, "`drop_synchronisations`")
-    needed = _results_behind(timeline) | timing_waits(timeline.calls)
+    needed = _results_behind(timeline) | _communication_behind(timeline) | timing_waits(timeline.calls)
     thread = timeline.columns["call_thread"]
     if timeline.trace.lacks_kernels:  # those may start only when what is waited for before is done
         before, causeless = before_in(thread), timeline.calls_named("Synchronize$") & ~timeline.waiting()
@@ -189,8 +197,30 @@ def without_synchronisations(timeline: Timeline, setting: Setting, pattern: str 
     dropped = waiting & ~needed & ~last_in_group(thread, waiting)
     after = without_waits(with_serial_allocations(timeline), dropped, 0) if dropped.any() else timeline
     touched = activity(timeline, calls=dropped)
-    rests_on = [statement("assumes.unread-between-waits")]
-    return Applied(after, calls_touched(timeline, dropped), rests_on, touched)
+    rests_on, most = [statement("assumes.unread-between-waits")], 0.0
+    if touched is not None and timeline.calls_named(MAPS_HOST_MEMORY).any():
+        rests_on, most = [*rests_on, statement("assumes.unread-mapped")], touched.length() * 1e-9
+    return Applied(after, calls_touched(timeline, dropped), rests_on, touched, (0.0, most))
+
+
+def _communication_behind(timeline: Timeline) -> Mask:
+    """Waits that a thread's communication follows before it waits for other work: MPI, or NCCL's kernels in a stream that
+    waits for no other, may read or overwrite what they waited for. Shape (calls,).
+    """
+    columns, waiting = timeline.columns, timeline.waiting()
+    carries = pl.select(is_communication(timeline.operations["name"])).to_series().to_numpy()
+    waits = columns["call_act_stream"][columns["call_act"] == ACT["wait"]]
+    ordered = np.append(waits, columns["operation_stream"][timeline.kernels & ~carries])
+    carries &= ~np.isin(columns["operation_stream"], ordered)
+    talks = timeline.calls_named(MPI_CALL) | timeline.calls_of(carries)
+    if not talks.any():
+        return talks
+    launches = timeline.calls_of(timeline.launched)
+    calls = pl.DataFrame({"thread": columns["call_thread"], "waits": waiting, "launches": launches})
+    last = pl.when(pl.col("waits") | pl.col("launches")).then("waits").forward_fill().shift(1)
+    begins = calls.select((pl.col("waits") & ~last.fill_null(False)).over("thread")).to_series().to_numpy()
+    stretch = numbered_in(columns["call_thread"], begins | (before_in(columns["call_thread"]) < 0))
+    return np.asarray(waiting & (np.bincount(stretch, talks)[stretch] > 0))
 
 
 def _results_behind(timeline: Timeline) -> Mask:
