@@ -208,7 +208,7 @@ def _communication_behind(timeline: Timeline) -> Mask:
     waits for no other, may read or overwrite what they waited for. Shape (calls,).
     """
     columns, waiting = timeline.columns, timeline.waiting()
-    carries = pl.select(is_communication(timeline.operations["name"])).to_series().to_numpy()
+    carries = timeline.operations.select(is_communication(pl.col("name"))).to_series().to_numpy()
     waits = columns["call_act_stream"][columns["call_act"] == ACT["wait"]]
     ordered = np.append(waits, columns["operation_stream"][timeline.kernels & ~carries])
     carries &= ~np.isin(columns["operation_stream"], ordered)
