@@ -139,6 +139,23 @@ def test_waits_may_all_be_needed_where_kernels_write_to_memory_of_the_host() -> 
         assert answer.high_seconds == pytest.approx(answer.baseline.replayed_seconds) or least
 
 
+@pytest.mark.parametrize("waits_for", ["operation", "none"])
+def test_what_a_stream_waits_for_on_the_host_stays_when_its_copies_go(waits_for: str) -> None:
+    """Kernels of 1 ms, host functions of 5 ms and copies of 100 µs; without the functions, waits go with their copies."""
+    saved = {}
+    for name in ("cudaLaunchHostFunc", "cudaGetDevice"):
+        rows: list[Any] = []
+        for at in (7000.0 * number for number in range(12)):
+            called = "cudaMemcpy" if waits_for == "operation" else "cudaMemcpyAsync"
+            returned = at + 6110 if waits_for == "operation" else at + 12
+            back = copy(at + 6005, at + 6105, MIB, "d2h")
+            rows += [made(kernel(at + 5, at + 1005), at, at + 3), call(at + 4, at + 8, name)]
+            rows += [made(back, at + 10, returned, called, waits_for)]
+            rows += [call(returned + 2, at + 6120, "cudaStreamSynchronize", "stream", stream=7)]
+        saved[name] = predicted(run(*rows)) - predicted(run(*rows), remove("copy"))
+    assert 12 * 90 < saved["cudaLaunchHostFunc"] < 12 * 150 < 12 * 4_000 < saved["cudaGetDevice"]
+
+
 def test_copies_are_removed_with_the_waits_right_behind_them() -> None:
     """As PyTorch's `item()`: an asynchronous copy and a wait for its stream. Collecting results gains no more."""
     recorded = waits(made(copy(412, 414, 4, "d2h"), 6, 59, "cudaMemcpyAsync"))

@@ -166,6 +166,7 @@ def test_a_new_context_behind_a_reset_starts_up_again() -> None:
             *copies(at + 121_000, 12),
         ]
         rows.append(call(at + 130_000, at + 150_000, "cudaDeviceReset", "device"))
+    rows.append(call(800_000, 800_005, "cudaGetDevice") | {"process": 2})
     started = [us for us in microseconds(run(*rows)) if us > 1_000]
     assert started == pytest.approx([120_000] * 3, rel=0.01)
     assert max(microseconds(run(*(row for row in rows if isinstance(row, tuple))))[26:]) == 0

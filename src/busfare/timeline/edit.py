@@ -37,6 +37,7 @@ from busfare.timeline.model import (
     staged,
 )
 from busfare.trace.lanes import Union
+from busfare.trace.words import HOST_FUNCTION
 
 Options = ParamSpec("Options")
 ASYNC_COPY = r"Memcpy.*Async"
@@ -168,10 +169,13 @@ def taken_out(timeline: Timeline, removed: Mask, *rests_on: Words) -> Applied:
 
 
 def without_operations(timeline: Timeline, removed: Mask, bytes_stay: bool = False) -> Timeline:
-    """Takes operations out, and the host time of calls that launched nothing else. `removed`: shape (operations,).
-
-    `bytes_stay`: what they carried still passes through the host's caches, in other copies.
+    """Takes operations out, and the host time of calls that launched nothing else; shape (operations,). Those behind host
+    functions take no time, but still wait for these. `bytes_stay`: what they carried still passes through the host's caches,
+    in other copies.
     """
+    held = removed & behind_host_functions(timeline)
+    removed = removed & ~held
+    timeline = with_durations(timeline, timeline.columns["operation_duration"] * ~held)
     if not removed.any():
         return timeline
     columns, rows = dict(timeline.columns), np.flatnonzero(~removed)
@@ -290,7 +294,18 @@ def without_waits(timeline: Timeline, calls: Mask, call_ns: Times | int) -> Time
 
 def without_waits_behind(timeline: Timeline, removed: Mask) -> Timeline:
     """What waits, right behind their calls, for the copies `removed` no longer does; shape (operations,)."""
-    return without_waits(timeline, waiting_behind(timeline, timeline.calls_of(removed)), 0)
+    gone = removed & ~behind_host_functions(timeline)
+    return without_waits(timeline, waiting_behind(timeline, timeline.calls_of(gone)), 0)
+
+
+def behind_host_functions(timeline: Timeline) -> Mask:
+    """Operations that may wait for a function of the host: its call lies between theirs and that of the operation before
+    them in their stream (a trace does not name the function's stream). Shape (operations,).
+    """
+    functions = np.flatnonzero(timeline.calls_named(HOST_FUNCTION))
+    call, before = timeline.columns["operation_call"], before_in(timeline.columns["operation_stream"])
+    since = np.where(before >= 0, call[before], -1)
+    return timeline.launched & (np.searchsorted(functions, call) > np.searchsorted(functions, since))
 
 
 def with_durations(timeline: Timeline, duration_ns: NDArray[Any]) -> Timeline:

@@ -57,8 +57,8 @@ def startup(host: HostCalls, work: DeviceWork, wait: NDArray[np.uint8]) -> Times
     names = Names.of_calls(calls)
     named = {name: names.matching(pattern) for name, pattern in PATTERNS.items()}
     # A process begins anew behind a reset.
-    resets = pl.lit(pl.Series(named["resets"].astype(np.int64))).cum_sum().over("process")
-    process, _ = alike(calls.select("process", resets=resets))
+    epochs = calls.select("process", epoch=pl.Series(named["resets"]))
+    process, _ = alike(epochs.with_columns(pl.col("epoch").cast(pl.Int64).cum_sum().over("process")))
     starts, ends = (calls[name].to_numpy() for name in ("start_ns", "end_ns"))
     callers, operation, before, took = _before_work(work, starts, ends, wait)
     waits = wait != WAIT["none"]

@@ -21,6 +21,7 @@ from busfare.timeline.edit import (
     Applied,
     Setting,
     applied,
+    behind_host_functions,
     change,
     gaps_without,
     last_in_group,
@@ -124,6 +125,7 @@ def _with_pinned(timeline: Timeline, chosen: Mask, setting: Setting) -> Timeline
     lag = np.where(waiting_behind(timeline, asynchronous), np.maximum(lag, WAKE_UP_NS), lag)
     # What a large copy to the GPU waited for without a reason was the host staging its first bytes.
     staging = into & called & ((sizes > STAGED_ABOVE_BYTES) | timeline.of_calls(early))
+    staging &= ~behind_host_functions(timeline)
     call_ns = np.minimum(columns["call_own"], usual)
     changed = timeline.with_columns(
         operation_duration=np.rint(duration).astype(np.int64),
@@ -168,7 +170,7 @@ def without_waiting(timeline: Timeline, setting: Setting, pattern: str = "") -> 
     changed = without_waits(serial, freed, np.where(synchronising, 0, call_ns))
     # What a copy waited for without a reason, in a call that held the host until it ended, was that call's doing.
     unheld = chosen & timeline.of_calls(blocking & timeline.waiting("operation"))
-    extra = np.where(unheld, 0, timeline.columns["operation_extra"])
+    extra = timeline.columns["operation_extra"] * ~(unheld & ~behind_host_functions(timeline))
     changed = changed.with_columns(operation_extra=extra)
     rests_on = [statement("assumes.not-overwritten")]
     if (chosen & timeline.among("direction", "d2h")).any():
