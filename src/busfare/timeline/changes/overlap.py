@@ -86,7 +86,8 @@ def pin(timeline: Timeline, setting: Setting, pattern: str = "") -> Applied:
     after, cost = _with_pinned(timeline, chosen, setting), None
     if timeline.launched[chosen].all():
         cost = pinning_of(timeline.operations.filter(pl.Series(chosen)), setting.recorded_on)
-    rests_on = [statement("assumes.pinned-once") if cost is None else cost.stated()]
+    rests_on = [] if cost is None else [cost.stated()]
+    rests_on += [] if cost and cost.once.all() else [statement("assumes.pinned-once")]
     if loading := loading_seconds(timeline.trace):
         rests_on.append(statement("assumes.loader", seconds=loading))
     if cost is None:
@@ -199,10 +200,10 @@ def without_synchronisations(timeline: Timeline, setting: Setting, pattern: str 
     dropped = waiting & ~needed & ~last_in_group(thread, waiting)
     after = without_waits(with_serial_allocations(timeline), dropped, 0) if dropped.any() else timeline
     touched = activity(timeline, calls=dropped)
-    rests_on, most = [statement("assumes.unread-between-waits")], 0.0
-    if touched is not None and timeline.calls_named(MAPS_HOST_MEMORY).any():
-        rests_on, most = [*rests_on, statement("assumes.unread-mapped")], touched.length() * 1e-9
-    return Applied(after, calls_touched(timeline, dropped), rests_on, touched, (0.0, most))
+    mapped = bool(timeline.calls_named(MAPS_HOST_MEMORY).any())
+    rests_on = [statement(f"assumes.unread-{what}") for what in ["between-waits", *["mapped"] * mapped]]
+    error = 0.0, mapped * timeline.recorded_ns * 1e-9
+    return Applied(after, calls_touched(timeline, dropped), rests_on, touched, error)
 
 
 def _communication_behind(timeline: Timeline) -> Mask:
@@ -217,9 +218,9 @@ def _communication_behind(timeline: Timeline) -> Mask:
     talks = timeline.calls_named(MPI_CALL) | timeline.calls_of(carries)
     if not talks.any():
         return talks
-    launches = timeline.calls_of(timeline.launched)
-    calls = pl.DataFrame({"thread": columns["call_thread"], "waits": waiting, "launches": launches})
-    last = pl.when(pl.col("waits") | pl.col("launches")).then("waits").forward_fill().shift(1)
+    works = waiting | timeline.calls_of(timeline.launched)
+    calls = pl.DataFrame({"thread": columns["call_thread"], "waits": waiting, "works": works})
+    last = pl.when("works").then("waits").forward_fill().shift(1)
     begins = calls.select((pl.col("waits") & ~last.fill_null(False)).over("thread")).to_series().to_numpy()
     stretch = numbered_in(columns["call_thread"], begins | (before_in(columns["call_thread"]) < 0))
     return np.asarray(waiting & (np.bincount(stretch, talks)[stretch] > 0))
