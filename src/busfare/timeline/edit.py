@@ -22,6 +22,7 @@ from busfare.errors import InputError
 from busfare.nodes import FloatArray, Node
 from busfare.questions import ChangeName
 from busfare.statements import Figure, Words, statement
+from busfare.timeline.build.waiting import behind_host_functions
 from busfare.timeline.build.work import before_in, class_of, unit_of
 from busfare.timeline.model import (
     NOTHING,
@@ -37,7 +38,6 @@ from busfare.timeline.model import (
     staged,
 )
 from busfare.trace.lanes import Union
-from busfare.trace.words import HOST_FUNCTION
 
 Options = ParamSpec("Options")
 ASYNC_COPY = r"Memcpy.*Async"
@@ -296,16 +296,6 @@ def without_waits_behind(timeline: Timeline, removed: Mask) -> Timeline:
     """What waits, right behind their calls, for the copies `removed` no longer does; shape (operations,)."""
     gone = removed & ~behind_host_functions(timeline)
     return without_waits(timeline, waiting_behind(timeline, timeline.calls_of(gone)), 0)
-
-
-def behind_host_functions(timeline: Timeline) -> Mask:
-    """Operations that may wait for a function of the host: its call lies between theirs and that of the operation before
-    them in their stream (a trace does not name the function's stream). Shape (operations,).
-    """
-    functions = np.flatnonzero(timeline.calls_named(HOST_FUNCTION))
-    call, before = timeline.columns["operation_call"], before_in(timeline.columns["operation_stream"])
-    since = np.where(before >= 0, call[before], -1)
-    return timeline.launched & (np.searchsorted(functions, call) > np.searchsorted(functions, since))
 
 
 def with_durations(timeline: Timeline, duration_ns: NDArray[Any]) -> Timeline:

@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 
 from busfare.statements import statement
+from busfare.timeline.build.waiting import behind_host_functions
 from busfare.timeline.build.work import ENGINE_BYTES, OFF_NS, before_in
 from busfare.timeline.changes.pinning import loading_seconds, pinning_of
 from busfare.timeline.changes.pipelines import chunks
@@ -21,7 +22,6 @@ from busfare.timeline.edit import (
     Applied,
     Setting,
     applied,
-    behind_host_functions,
     change,
     gaps_without,
     last_in_group,
@@ -49,14 +49,7 @@ from busfare.timeline.model import (
     operations_touched,
     pageable,
 )
-from busfare.trace.words import (
-    MAPS_HOST_MEMORY,
-    MPI_CALL,
-    PREFETCH,
-    WAITS_FOR_EVENT,
-    Names,
-    is_communication,
-)
+from busfare.trace.words import MAPS_HOST_MEMORY, MPI_CALL, PREFETCH, WAITS_FOR_EVENT, Names, is_communication
 
 #: From the end of a copy of pinned memory to the return of the call that waited for it: 3.2 to 3.6 µs recorded on H100
 #: and H200 (matrix_tiles; synchronisations there 2.9 to 3.6).

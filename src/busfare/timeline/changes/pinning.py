@@ -36,9 +36,8 @@ class Pinning(NamedTuple):
         if cost is not None:
             return cls(once, bytes_, *[cost.seconds(bytes_)] * 3)
         rates = published("pinning")
-        return cls(
-            once, bytes_, bytes_ / (rates.low * rates.high) ** 0.5, bytes_ / rates.high, bytes_ / rates.low
-        )
+        low, high = bytes_ / rates.high, bytes_ / rates.low
+        return cls(once, bytes_, (low * high) ** 0.5, low, high)
 
     def stated(self) -> Words:
         """The assumption that the run includes this time."""
@@ -70,9 +69,7 @@ def untouched(copies: pl.DataFrame) -> Mask:
 
 
 def pinning_of(copies: pl.DataFrame, node: Node | None) -> Pinning | None:
-    """For the host ranges of `copies`, if each is copied only once by its address; else for untouched ones. None if there
-    are none.
-    """
+    """For the host ranges of `copies`, if addresses show that each is copied once; else for untouched ones, if any."""
     once = untouched(copies)
     if "source_address" in copies.columns:
         host = pl.when(pl.col("direction") == "h2d").then("source_address").otherwise("destination_address")
