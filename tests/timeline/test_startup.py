@@ -146,7 +146,7 @@ def to_symbols(*called: tuple[float, float]) -> list[Row]:
     return [made(row, start, end, "cudaMemcpyToSymbol", "operation") for row, start, end in rows]
 
 
-def test_each_copy_that_loads_a_module_before_the_first_kernel_is_startup() -> None:
+def test_copies_that_load_modules_before_the_first_kernel_are_startup() -> None:
     setup = to_symbols((0, 150_000), (150_100, 180_100), (180_200, 210_200))
     recorded = run(*setup, *launches("work", 210_300, 12), *copies(210_600, 12), *copies(220_000, 1))
     assert [
