@@ -194,7 +194,7 @@ def without_synchronisations(timeline: Timeline, setting: Setting, pattern: str 
     after = without_waits(with_serial_allocations(timeline), dropped, 0) if dropped.any() else timeline
     touched = activity(timeline, calls=dropped)
     mapped = bool(timeline.calls_named(MAPS_HOST_MEMORY).any())
-    rests_on = [statement(f"assumes.unread-{what}") for what in ["between-waits", *["mapped"] * mapped]]
+    rests_on = [statement("assumes.unread-between-waits"), *[statement("assumes.unread-mapped")] * mapped]
     error = 0.0, mapped * timeline.recorded_ns * 1e-9
     return Applied(after, calls_touched(timeline, dropped), rests_on, touched, error)
 
