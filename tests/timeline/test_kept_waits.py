@@ -100,16 +100,60 @@ PREFETCHED = (
     copy(415, 490, MIB, "d2h", stream=0) | {"kind": "migration"},
 )
 FETCHED = copy(520, 560, MIB, "d2h", stream=0) | {"kind": "migration"}
+TALKS = call(510, 700, "MPI_Isend")
+ELSEWHERE = TALKS | {"thread": 9}
 LOOKS = call(12, 14, "cudaGetLastError")
 
 
 @pytest.mark.parametrize(
     ("between", "dropped"),
-    [((LOOKS,), 19), ((SENT, LOOKS), 0), ((*PREFETCHED, LOOKS), 0), ((FETCHED,), 0)],
-    ids=["nothing", "a copy", "a prefetch", "pages that the host reads"],
+    [
+        *[((LOOKS,), 19), ((SENT, LOOKS), 0), ((*PREFETCHED, LOOKS), 0), ((FETCHED,), 0)],
+        *[((TALKS,), 0), ((call(12, 14, "MPI_Isend"),), 0), ((ELSEWHERE,), 19)],
+    ],
+    ids=["nothing", "a copy", "a prefetch", "pages", "a message", "a later message", "another thread"],
 )
-def test_waits_stay_behind_which_the_host_reads_results(between: tuple[Any, ...], dropped: int) -> None:
+def test_waits_stay_behind_which_the_host_or_a_message_reads_results(
+    between: tuple[Any, ...], dropped: int
+) -> None:
     assert apply_all(timeline(waits(*between)), [without_synchronisations()], HERE).count == dropped
+
+
+def test_a_wait_between_two_kernels_goes_though_a_message_follows_the_next_wait() -> None:
+    second = made(kernel(710, 900), 701, 705), call(706, 905, "cudaStreamSynchronize", "stream", stream=7)
+    recorded = waits(TALKS, *second)
+    assert apply_all(timeline(recorded), [without_synchronisations()], HERE).count == 19
+
+
+@pytest.mark.parametrize(("ordered", "dropped"), [(True, 19), (False, 0)])
+def test_waits_order_nccl_behind_kernels_where_no_event_does(ordered: bool, dropped: int) -> None:
+    carried = made(kernel(520, 600, "ncclDevKernel_AllReduce", stream=7 if ordered else 9), 510, 515)
+    assert apply_all(timeline(waits(carried)), [without_synchronisations()], HERE).count == dropped
+
+
+def test_waits_may_all_be_needed_where_kernels_write_to_memory_of_the_host() -> None:
+    for name, least in (("cudaHostAlloc", 1e-3), ("cudaHostGetDevicePointer", 0.0)):
+        answer, _ = answer_what_if(waits(call(6, 8, name)), [without_synchronisations()], HERE, False)
+        assert answer.gain_range_seconds is not None and answer.gain_range_seconds[0] >= least
+        assert (answer.gain_range_seconds[0] > 0) == (least > 0)
+        assert answer.high_seconds == pytest.approx(answer.baseline.replayed_seconds) or least
+
+
+@pytest.mark.parametrize("waits_for", ["operation", "none"])
+def test_what_a_stream_waits_for_on_the_host_stays_when_its_copies_go(waits_for: str) -> None:
+    """Kernels of 1 ms, host functions of 5 ms and copies of 100 µs; without the functions, waits go with their copies."""
+    saved = {}
+    for name in ("cudaLaunchHostFunc", "cudaGetDevice"):
+        rows: list[Any] = []
+        for at in (7000.0 * number for number in range(12)):
+            called = "cudaMemcpy" if waits_for == "operation" else "cudaMemcpyAsync"
+            returned = at + 6110 if waits_for == "operation" else at + 12
+            back = copy(at + 6005, at + 6105, MIB, "d2h")
+            rows += [made(kernel(at + 5, at + 1005), at, at + 3), call(at + 4, at + 8, name)]
+            rows += [made(back, at + 10, returned, called, waits_for)]
+            rows += [call(returned + 2, at + 6120, "cudaStreamSynchronize", "stream", stream=7)]
+        saved[name] = predicted(run(*rows)) - predicted(run(*rows), remove("copy"))
+    assert 12 * 90 < saved["cudaLaunchHostFunc"] < 12 * 150 < 12 * 4_000 < saved["cudaGetDevice"]
 
 
 def test_copies_are_removed_with_the_waits_right_behind_them() -> None:

@@ -140,5 +140,37 @@ def test_calls_that_wait_for_the_first_call_pay_for_it_too() -> None:
     assert started[:2] == pytest.approx([289_895, 289_845])
 
 
+def to_symbols(*called: tuple[float, float]) -> list[Row]:
+    """Copies to symbols of 2 µs at the end of their calls, each from and to so many µs."""
+    rows = [(copy(end - 4, end - 2, 72, memory=None), start, end) for start, end in called]
+    return [made(row, start, end, "cudaMemcpyToSymbol", "operation") for row, start, end in rows]
+
+
+def test_copies_that_load_modules_before_the_first_kernel_are_startup() -> None:
+    setup = to_symbols((0, 150_000), (150_100, 180_100), (180_200, 210_200))
+    recorded = run(*setup, *launches("work", 210_300, 12), *copies(210_600, 12), *copies(220_000, 1))
+    assert [
+        us > 0.99 * took for us, took in zip(microseconds(recorded), (150_000, 30_000, 30_000), strict=False)
+    ] == [True] * 3
+    # Ordinary copies before the first kernel stay copies.
+    ordinary = microseconds(run(*copies(0, 12), *launches("work", 1_000, 12), *copies(2_000, 12)))
+    assert set(ordinary) == {0.0}
+
+
+def test_a_new_context_behind_a_reset_starts_up_again() -> None:
+    rows: list[Row] = []
+    for at in (0, 300_000, 600_000):
+        rows += [
+            *to_symbols((at, at + 120_000)),
+            *launches("work", at + 120_100, 12),
+            *copies(at + 121_000, 12),
+        ]
+        rows.append(call(at + 130_000, at + 150_000, "cudaDeviceReset", "device"))
+    rows.append(call(800_000, 800_005, "cudaGetDevice") | {"process": 2})
+    started = [us for us in microseconds(run(*rows)) if us > 1_000]
+    assert started == pytest.approx([120_000] * 3, rel=0.01)
+    assert max(microseconds(run(*(row for row in rows if isinstance(row, tuple))))[26:]) == 0
+
+
 def test_without_calls_nothing_is_startup() -> None:
     assert summarise(run(kernel(0, 10), kernel(20, 30))).verdict.startup_seconds in (0.0, None)

@@ -22,13 +22,13 @@ from busfare.statements import Statement, statement
 from busfare.timeline.changes.device_memory import reallocations
 from busfare.timeline.changes.fewer_copies import SMALLEST_BYTES, repeated_copies, returned_copies
 from busfare.timeline.changes.overlap import timing_waits
-from busfare.timeline.changes.pinning import pinning_of
+from busfare.timeline.changes.pinning import pinning_of, untouched
 from busfare.timeline.model import STAGED_ABOVE_BYTES
 from busfare.trace import Trace
 from busfare.trace.lanes import is_communication, is_transfer, is_work
 from busfare.trace.tables import OPERATIONS_RECORDED
 from busfare.trace.totals import union_of
-from busfare.trace.words import BLOCKING_COPY, SYMBOL_COPY
+from busfare.trace.words import BLOCKING_COPY, MAPS_HOST_MEMORY, SYMBOL_COPY
 
 NS = 1e-9
 #: GPUs inside a processor, where the trace does not say so itself: Tegra modules, Grace-Blackwell desktops, APUs.
@@ -44,6 +44,7 @@ CONVOLUTIONS = r"(?i)cudnn|implicit_convolve|winograd|convolution"
 MANY = 50
 MANY_WAITS = 10
 MANY_RETURNS = 5
+MEMORIES = ("source_memory", "destination_memory")
 PLACED = ("kind", "direction", "process", "device", "bytes", "start_ns", "end_ns")
 
 
@@ -82,7 +83,7 @@ def _pageable(trace: Trace, node: Node | None) -> Finding | None:
     if share is not None:
         prices = (copies.ends - copies.starts).astype(np.float64) * (NS * share)
     addresses = [name for name in OPERATIONS_RECORDED if name in trace.operations.columns]
-    once = pinning_of(copies.columns("process", "bytes", "direction", *addresses), node)
+    once = pinning_of(copies.columns(*PLACED, *MEMORIES, *addresses), node)
     cost = None
     if once is not None:
         ends = {"low_seconds": once.low, "high_seconds": once.high}
@@ -221,26 +222,31 @@ def _slow_link(trace: Trace, node: Node | None) -> Finding | None:
 
 def _first_touch(trace: Trace, node: Node | None) -> Finding | None:
     """Copies to pageable memory at the rate of untouched memory that are the first into their address ranges (without
-    addresses: the first of their size), if later copies of the same size were faster.
+    addresses: the first of their size), if later copies of the same size were faster, or if no pageable copy is.
     """
     to_pageable = COPY & (pl.col("direction") == "d2h") & (pl.col("destination_memory") == "pageable")
     back = rows_of(trace, to_pageable, least=STAGED_ABOVE_BYTES + 1)
-    addressed = "destination_address" in trace.operations.columns
-    place = "destination_address" if addressed else "bytes"
-    copies = back.columns(*dict.fromkeys(["process", "bytes", place])).with_columns(
+    addresses = ["destination_address"] if "destination_address" in trace.operations.columns else []
+    place = addresses[0] if addresses else "bytes"
+    copies = back.columns(*PLACED, *MEMORIES, *addresses).with_columns(
         first=pl.struct("process", place).is_first_distinct(),
         seconds=pl.Series((back.ends - back.starts) * NS, dtype=pl.Float64),
     )
     slow = pl.col("bytes") <= published("first_touch").high * pl.col("seconds")
     later = pl.col("seconds").filter(~pl.col("first") & ~slow).median().over("process", "bytes")
-    usual = copies.select(pl.when(pl.col("first") & slow).then(later)).to_series()
-    if not usual.is_not_null().any():
+    usual = copies.select(pl.when(pl.col("first") & slow).then(later)).to_series().to_numpy()
+    id, by_size = "first-touch.evidence", not addresses
+    if np.isnan(usual).all():
+        id, by_size = "first-touch.alone", False
+        sent = rows_of(trace, COPY & PAGEABLE, least=STAGED_ABOVE_BYTES + 1)
+        alone = sent.rows[untouched(sent.columns(*PLACED, *MEMORIES, *addresses))]
+        usual = np.where(np.isin(back.rows, alone), back.repriced(node, "pageable") if node else 0.0, np.nan)
+    first, seconds = back.where(~np.isnan(usual)), usual[~np.isnan(usual)]
+    if not first.height:
         return None
-    untouched, seconds = back.where(usual.is_not_null().to_numpy()), usual.drop_nulls().to_numpy()
-    figures = untouched.figures() | {"usual_bytes_per_second": untouched.bytes() / float(seconds.sum())}
-    evidence = [statement("first-touch.evidence", **figures)]
-    evidence += [] if addressed else [statement("first-touch.by-size")]
-    return finding("first-touch", evidence, untouched.saved(seconds), untouched)
+    figures = first.figures() | {"usual_bytes_per_second": first.bytes() / max(NS, float(seconds.sum()))}
+    evidence = [statement(id, **figures)] + [statement("first-touch.by-size")] * by_size
+    return finding("first-touch", evidence, first.saved(seconds), first)
 
 
 def _shared_memory(trace: Trace, node: Node | None) -> Finding | None:
@@ -287,6 +293,7 @@ def _synchronisations(trace: Trace, node: Node | None) -> Finding | None:
     if waits.height < MANY_WAITS:
         return None
     evidence = [statement("synchronisations.evidence", calls=waits.height, host_seconds=_seconds(waits))]
+    evidence += [statement("synchronisations.mapped")] * (trace.calls_named(MAPS_HOST_MEMORY).height > 0)
     # What the GPU does not do while the host is on its way back from a wait, at most all of its idle time.
     idle = max(0.0, trace.makespan_seconds - trace.lanes.lengths(pl.lit(True))[0] * NS)
     counted = finding("synchronisations", evidence, min(idle, union_of(waits).length() * NS))

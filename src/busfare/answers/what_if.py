@@ -156,10 +156,12 @@ def answer_what_if(
         for change in some:
             if change.node is not None and setting.recorded_on is not None:
                 ends += _between(change, played, run, setting, setting.recorded_on, change.node)
+        less, more = applied.cost_error
         if "pin" in kinds:
-            less, more = applied.cost_error
             ends.append(max(0.0, min(*ends, after) - loading_seconds(trace) - less))
             ends.append(max(*ends, after) + more)
+        elif more:
+            ends.append(min(max(*ends, after) + more, max(after, seconds)))
         result = _ranged(title, applied, seconds, after, ends, shortened, trace)
         if here and kinds.isdisjoint(DURATIONS) and gain:
             result.gain_range_seconds = [*gain_between(gain, bound, applied.cost_error)]

@@ -22,6 +22,7 @@ from busfare.errors import InputError
 from busfare.nodes import FloatArray, Node
 from busfare.questions import ChangeName
 from busfare.statements import Figure, Words, statement
+from busfare.timeline.build.waiting import behind_host_functions
 from busfare.timeline.build.work import before_in, class_of, unit_of
 from busfare.timeline.model import (
     NOTHING,
@@ -168,10 +169,13 @@ def taken_out(timeline: Timeline, removed: Mask, *rests_on: Words) -> Applied:
 
 
 def without_operations(timeline: Timeline, removed: Mask, bytes_stay: bool = False) -> Timeline:
-    """Takes operations out, and the host time of calls that launched nothing else. `removed`: shape (operations,).
-
-    `bytes_stay`: what they carried still passes through the host's caches, in other copies.
+    """Takes operations out, and the host time of calls that launched nothing else; shape (operations,). Those behind host
+    functions take no time, but still wait for these. `bytes_stay`: what they carried still passes through the host's caches,
+    in other copies.
     """
+    held = removed & behind_host_functions(timeline)
+    removed = removed & ~held
+    timeline = with_durations(timeline, timeline.columns["operation_duration"] * ~held)
     if not removed.any():
         return timeline
     columns, rows = dict(timeline.columns), np.flatnonzero(~removed)
@@ -290,7 +294,8 @@ def without_waits(timeline: Timeline, calls: Mask, call_ns: Times | int) -> Time
 
 def without_waits_behind(timeline: Timeline, removed: Mask) -> Timeline:
     """What waits, right behind their calls, for the copies `removed` no longer does; shape (operations,)."""
-    return without_waits(timeline, waiting_behind(timeline, timeline.calls_of(removed)), 0)
+    gone = removed & ~behind_host_functions(timeline)
+    return without_waits(timeline, waiting_behind(timeline, timeline.calls_of(gone)), 0)
 
 
 def with_durations(timeline: Timeline, duration_ns: NDArray[Any]) -> Timeline:

@@ -49,6 +49,10 @@ HOST_FUNCTION = r"^(cuda|cu|hip)(LaunchHostFunc|StreamAddCallback)"
 #: Sends managed memory where it will be needed.
 PREFETCH = r"^(cuda|cu|hip)MemPrefetch(Batch)?Async$"
 STREAM_WAIT_EVENT = r"^(cuda|cu|hip)StreamWaitEvent$"
+#: Gives kernels memory of the host: what they write there needs no copy.
+MAPS_HOST_MEMORY = r"^(cuda|hip|cuMem|hipMem)HostGetDevicePointer$"
+#: Calls of MPI, as ranges of a profiler name them.
+MPI_CALL = r"^P?MPI_"
 #: Questions whether work is done.
 POLL = r"^(cuda|cu|hip)(Event|Stream)Query$"
 #: Questions about the state of things, and what libraries wrap around them.

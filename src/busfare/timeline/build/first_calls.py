@@ -12,6 +12,8 @@ kernels removes that time. The rule uses the structure of the run, no fitted lim
   the name are first ones, they have any name. A call that launches nothing may just be large: it contains start-up only
   before the first kernel of its process has ended, or if it names code, streams or events, which have no size.
   A free before the first allocation of its process (`cudaFree(0)`) frees nothing, and is not large.
+- After a call that resets the device, a process has new contexts, and calls are first ones again. Every blocking copy
+  before the first kernel counts as a first call, since each may load a module: a later one shows what it takes without.
 - Calls that load code or create contexts are start-up as a whole, whenever they are made.
 """
 
@@ -30,9 +32,10 @@ from busfare.trace.words import Names, Words
 
 #: Tukey's fence for values that are far out, in interquartile ranges beyond the third quartile.
 FAR_OUT = 3.0
+NEVER = np.iinfo(np.int64).max
 #: Calls by their names: those of CUDA, HIP and HSA; those that load code or create a context; those whose only one may just
 #: be large, since it pins memory or ends something; those that free and that allocate memory; those that name what has no
-#: size; those that copy or set; those that launch work.
+#: size; those that copy or set; those that launch work; those that end the contexts of their process.
 PATTERNS = {
     "of_gpu": r"^_*(cu|hip|hsa_)",
     "loads": r"^(cu|hip)(Init$|CtxCreate|DevicePrimaryCtxRetain|(Module|Library)Load|Link(Create|Add|Complete))|^cudaInitD",
@@ -42,6 +45,7 @@ PATTERNS = {
     "sizeless": r"Stream|Event|Func|Kernel|Occupancy|Symbol|Module|Library",
     "copies": r"Memcpy|Memset",
     "launches": r"Memcpy|Memset|Launch",
+    "resets": r"(Device|Thread|PrimaryCtx)(Reset|Exit)",
 }
 
 
@@ -52,7 +56,9 @@ def startup(host: HostCalls, work: DeviceWork, wait: NDArray[np.uint8]) -> Times
         return np.zeros(0, np.int64)
     names = Names.of_calls(calls)
     named = {name: names.matching(pattern) for name, pattern in PATTERNS.items()}
-    process, _ = alike(calls.select("process"))
+    # A process begins anew behind a reset.
+    epochs = calls.select("process", epoch=pl.Series(named["resets"]))
+    process, _ = alike(epochs.with_columns(pl.col("epoch").cast(pl.Int64).cum_sum().over("process")))
     starts, ends = (calls[name].to_numpy() for name in ("start_ns", "end_ns"))
     callers, operation, before, took = _before_work(work, starts, ends, wait)
     waits = wait != WAIT["none"]
@@ -73,10 +79,13 @@ def startup(host: HostCalls, work: DeviceWork, wait: NDArray[np.uint8]) -> Times
     timed = named["of_gpu"] & (works | ~named["copies"] & (~waits | nothing_yet))
     kernels = Words(work.operations).among("kind", "kernel", "graph")
     running = (kernels if kernels.any() else ~kernels)[operation]
-    first_end = np.full(int(process.max()) + 1, np.iinfo(np.int64).max)
+    first_end = np.full(int(process.max()) + 1, NEVER)
     kernel_ends = work.operations["end_ns"].to_numpy()[operation[running]]
     np.minimum.at(first_end, process[callers[running]], kernel_ends)
     early = works | named["sizeless"] | (starts < first_end[process])
+    # Before the first kernel, copies may each load a module: none shows what the next usually takes.
+    blocking = named["copies"] & works & (wait == WAIT["operation"])
+    first |= blocking & (starts < first_end[process]) & (first_end < NEVER)[process]
     later = timed & ~first
     longest = np.full(len(names.texts), -1)
     np.maximum.at(longest, names.of[later], before[later])

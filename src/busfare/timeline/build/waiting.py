@@ -15,8 +15,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from busfare.timeline import _core
-from busfare.timeline.build.work import OFF_NS, DeviceWork, HostCalls, Rows, alike
-from busfare.timeline.model import ACT, BEHIND_NS, WAIT, Columns, Mask, pageable
+from busfare.timeline.build.work import OFF_NS, DeviceWork, HostCalls, Rows, alike, before_in
+from busfare.timeline.model import ACT, BEHIND_NS, WAIT, Columns, Mask, Timeline, pageable
 from busfare.trace import Trace, words
 from busfare.trace.activity import MOST, NEARLY_ALL, THREAD
 from busfare.trace.lanes import Times, Union
@@ -254,6 +254,23 @@ def waits(host: HostCalls, work: DeviceWork, acts: Acts, lacking: bool = False) 
         unknown |= (last == 1).fill_null(False).to_numpy() & np.isin(kind, [WAIT[to] for to in WAITS_FOR[2:]])
     kind[unknown] = WAIT["none"]
     return Waits(kind, key, unknown, int(guessed.sum()))
+
+
+def behind_host_functions(run: Timeline) -> Mask:
+    """Operations that waited, for no other recorded cause, behind a function of the host: its call lies between theirs and
+    that of the operation before them in their stream (a trace does not name its stream). Shape (operations,).
+    """
+    functions = np.flatnonzero(run.calls_named(words.HOST_FUNCTION))
+    if not len(functions):
+        return np.zeros(len(run.sizes), bool)
+    call, before = run.columns["operation_call"], before_in(run.columns["operation_stream"])
+    since = np.where(before >= 0, call[before], -1)
+    begun, done = run.recorded_spans
+    called, returned = (run.calls[name].to_numpy() for name in ("start_ns", "end_ns"))
+    ready = np.where(run.waiting("operation"), called, returned)[call]
+    waited = begun > np.maximum(np.where(before >= 0, done[before], 0), ready) + BEHIND_NS
+    between = np.searchsorted(functions, call) > np.searchsorted(functions, since)
+    return np.asarray(run.launched & waited & between)
 
 
 def _last_used(calls: pl.DataFrame, operations: pl.DataFrame, rows: NDArray[np.int64]) -> Rows:

@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 
 from busfare.statements import statement
+from busfare.timeline.build.waiting import behind_host_functions
 from busfare.timeline.build.work import ENGINE_BYTES, OFF_NS, before_in
 from busfare.timeline.changes.pinning import loading_seconds, pinning_of
 from busfare.timeline.changes.pipelines import chunks
@@ -34,6 +35,7 @@ from busfare.timeline.edit import (
     without_waits,
 )
 from busfare.timeline.model import (
+    ACT,
     STAGED_ABOVE_BYTES,
     STREAM_KINDS,
     WAIT,
@@ -47,7 +49,7 @@ from busfare.timeline.model import (
     operations_touched,
     pageable,
 )
-from busfare.trace.words import PREFETCH, WAITS_FOR_EVENT, Names
+from busfare.trace.words import MAPS_HOST_MEMORY, MPI_CALL, PREFETCH, WAITS_FOR_EVENT, Names, is_communication
 
 #: From the end of a copy of pinned memory to the return of the call that waited for it: 3.2 to 3.6 µs recorded on H100
 #: and H200 (matrix_tiles; synchronisations there 2.9 to 3.6).
@@ -77,7 +79,8 @@ def pin(timeline: Timeline, setting: Setting, pattern: str = "") -> Applied:
     after, cost = _with_pinned(timeline, chosen, setting), None
     if timeline.launched[chosen].all():
         cost = pinning_of(timeline.operations.filter(pl.Series(chosen)), setting.recorded_on)
-    rests_on = [statement("assumes.pinned-once") if cost is None else cost.stated()]
+    rests_on = [] if cost is None else [cost.stated()]
+    rests_on += [] if cost and cost.once.all() else [statement("assumes.pinned-once")]
     if loading := loading_seconds(timeline.trace):
         rests_on.append(statement("assumes.loader", seconds=loading))
     if cost is None:
@@ -116,6 +119,7 @@ def _with_pinned(timeline: Timeline, chosen: Mask, setting: Setting) -> Timeline
     lag = np.where(waiting_behind(timeline, asynchronous), np.maximum(lag, WAKE_UP_NS), lag)
     # What a large copy to the GPU waited for without a reason was the host staging its first bytes.
     staging = into & called & ((sizes > STAGED_ABOVE_BYTES) | timeline.of_calls(early))
+    staging &= ~behind_host_functions(timeline)
     call_ns = np.minimum(columns["call_own"], usual)
     changed = timeline.with_columns(
         operation_duration=np.rint(duration).astype(np.int64),
@@ -160,7 +164,7 @@ def without_waiting(timeline: Timeline, setting: Setting, pattern: str = "") -> 
     changed = without_waits(serial, freed, np.where(synchronising, 0, call_ns))
     # What a copy waited for without a reason, in a call that held the host until it ended, was that call's doing.
     unheld = chosen & timeline.of_calls(blocking & timeline.waiting("operation"))
-    extra = np.where(unheld, 0, timeline.columns["operation_extra"])
+    extra = timeline.columns["operation_extra"] * ~(unheld & ~behind_host_functions(timeline))
     changed = changed.with_columns(operation_extra=extra)
     rests_on = [statement("assumes.not-overwritten")]
     if (chosen & timeline.among("direction", "d2h")).any():
@@ -174,14 +178,14 @@ def without_waiting(timeline: Timeline, setting: Setting, pattern: str = "") -> 
 
 @change("drop_synchronisations", partial(titled, "drop-synchronisations"))
 def without_synchronisations(timeline: Timeline, setting: Setting, pattern: str = "") -> Applied:
-    """Explicit waits go, but for those that results come to the host behind, those that time work, and the last of each
-    thread.
+    """Explicit waits go, but for those that results come to the host behind, those that communication follows, those that
+    time work, and the last of each thread. Where kernels write to memory of the host, maybe none can go.
     """
     waiting = timeline.calls_named("Synchronize$") & timeline.waiting()
     if pattern:
         names = timeline.calls["name"].cast(pl.String).fill_null("")
         waiting = chosen_by(pattern, waiting, names, "`drop_synchronisations`")
-    needed = _results_behind(timeline) | timing_waits(timeline.calls)
+    needed = _results_behind(timeline) | _communication_behind(timeline) | timing_waits(timeline.calls)
     thread = timeline.columns["call_thread"]
     if timeline.trace.lacks_kernels:  # those may start only when what is waited for before is done
         before, causeless = before_in(thread), timeline.calls_named("Synchronize$") & ~timeline.waiting()
@@ -189,8 +193,30 @@ def without_synchronisations(timeline: Timeline, setting: Setting, pattern: str 
     dropped = waiting & ~needed & ~last_in_group(thread, waiting)
     after = without_waits(with_serial_allocations(timeline), dropped, 0) if dropped.any() else timeline
     touched = activity(timeline, calls=dropped)
-    rests_on = [statement("assumes.unread-between-waits")]
-    return Applied(after, calls_touched(timeline, dropped), rests_on, touched)
+    mapped = bool(timeline.calls_named(MAPS_HOST_MEMORY).any())
+    rests_on = [statement("assumes.unread-between-waits"), *[statement("assumes.unread-mapped")] * mapped]
+    error = 0.0, mapped * timeline.recorded_ns * 1e-9
+    return Applied(after, calls_touched(timeline, dropped), rests_on, touched, error)
+
+
+def _communication_behind(timeline: Timeline) -> Mask:
+    """Waits that a thread's communication follows before it waits for other work: MPI, or NCCL's kernels in a stream that
+    waits for no other, may read or overwrite what they waited for. Shape (calls,).
+    """
+    columns, waiting = timeline.columns, timeline.waiting()
+    carries = timeline.operations.select(is_communication(pl.col("name"))).to_series().to_numpy()
+    waits = columns["call_act_stream"][columns["call_act"] == ACT["wait"]]
+    ordered = np.append(waits, columns["operation_stream"][timeline.kernels & ~carries])
+    carries &= ~np.isin(columns["operation_stream"], ordered)
+    talks = timeline.calls_named(MPI_CALL) | timeline.calls_of(carries)
+    if not talks.any():
+        return talks
+    works = waiting | timeline.calls_of(timeline.launched)
+    calls = pl.DataFrame({"thread": columns["call_thread"], "waits": waiting, "works": works})
+    last = pl.when("works").then("waits").forward_fill().shift(1)
+    begins = calls.select((pl.col("waits") & ~last.fill_null(False)).over("thread")).to_series().to_numpy()
+    stretch = numbered_in(columns["call_thread"], begins | (before_in(columns["call_thread"]) < 0))
+    return np.asarray(waiting & (np.bincount(stretch, talks)[stretch] > 0))
 
 
 def _results_behind(timeline: Timeline) -> Mask:

@@ -10,7 +10,8 @@ import polars as pl
 from busfare.nodes import Node
 from busfare.nodes.contention import published
 from busfare.statements import Words, statement
-from busfare.timeline.model import Mask, Timeline
+from busfare.timeline.edit import PRIVATE_CACHE_BYTES
+from busfare.timeline.model import Mask, Timeline, pageable
 from busfare.trace import Trace
 
 NS = 1e-9
@@ -19,20 +20,24 @@ LOADER = r"^enumerate\(DataLoader\)#_MultiProcessingDataLoaderIter"
 
 
 class Pinning(NamedTuple):
-    """The time to pin these bytes, s: measured on the node, or between the lowest and the highest published rate."""
+    """The time to pin the buffers of copies that use them `once`, shape (rows,), s: measured on the node, or between the
+    lowest and the highest published rate.
+    """
 
+    once: Mask
     bytes: int
     seconds: float
     low: float
     high: float
 
     @classmethod
-    def of(cls, bytes_: int, node: Node | None) -> Pinning:
+    def of(cls, once: Mask, bytes_: int, node: Node | None) -> Pinning:
         cost = None if node is None else node.call_cost("allocate-pinned")
         if cost is not None:
-            return cls(bytes_, *[cost.seconds(bytes_)] * 3)
+            return cls(once, bytes_, *[cost.seconds(bytes_)] * 3)
         rates = published("pinning")
-        return cls(bytes_, bytes_ / (rates.low * rates.high) ** 0.5, bytes_ / rates.high, bytes_ / rates.low)
+        low, high = bytes_ / rates.high, bytes_ / rates.low
+        return cls(once, bytes_, (low * high) ** 0.5, low, high)
 
     def stated(self) -> Words:
         """The assumption that the run includes this time."""
@@ -40,26 +45,37 @@ class Pinning(NamedTuple):
         return statement("assumes.pinning-counted", **figures)
 
     def before_calls(self, timeline: Timeline, pinned: Mask) -> Timeline:
-        """The run in which the call of each copy in `pinned`, shape (operations,), first pins its bytes."""
-        columns, rows = timeline.columns, np.flatnonzero(pinned)
+        """The run in which calls of the copies `pinned`, shape (operations,), first pin what these use once."""
+        columns, rows = timeline.columns, np.flatnonzero(pinned)[self.once]
         share = timeline.sizes[rows] / max(1, self.bytes)
         gap = columns["call_gap"].astype(np.float64)
         np.add.at(gap, columns["operation_call"][rows], share * self.seconds / NS)
         return timeline.with_columns(call_gap=np.rint(gap).astype(np.int64))
 
 
+def untouched(copies: pl.DataFrame) -> Mask:
+    """Large copies to pageable memory that nothing may have written to before, each the first to its address where that is
+    recorded: at the rate of page faults, where other large pageable copies are not as slow. Shape (rows,).
+    """
+    large = pl.lit(pl.Series(pageable(copies))) & (pl.col("bytes") >= PRIVATE_CACHE_BYTES)
+    took = pl.col("end_ns") - pl.col("start_ns")
+    slow = pl.col("bytes") <= published("first_touch").high * NS * took
+    first = large & slow & (pl.col("direction") == "d2h")
+    if "destination_address" in copies.columns:
+        first &= pl.struct("process", "destination_address").is_first_distinct()
+    rows = copies.select(large=large, slow=slow, first=first.fill_null(False))
+    usual = rows.filter(pl.col("large") & ~pl.col("first"))["slow"].to_numpy()
+    return np.asarray(rows["first"].to_numpy() & (2 * usual.sum() <= len(usual)))
+
+
 def pinning_of(copies: pl.DataFrame, node: Node | None) -> Pinning | None:
-    """For the host ranges of `copies`, if each is copied only once; None otherwise, or without recorded addresses."""
-    if copies.is_empty() or "source_address" not in copies.columns:
-        return None
-    host = pl.when(pl.col("direction") == "h2d").then("source_address").otherwise("destination_address")
-    ranges = copies.select("process", "bytes", address=host)
-    if (
-        ranges.null_count().sum_horizontal().item()
-        or ranges.select("process", "address").is_duplicated().any()
-    ):
-        return None
-    return Pinning.of(int(ranges["bytes"].sum()), node)
+    """For the host ranges of `copies`, if addresses show that each is copied once; else for untouched ones, if any."""
+    once = untouched(copies)
+    if "source_address" in copies.columns:
+        host = pl.when(pl.col("direction") == "h2d").then("source_address").otherwise("destination_address")
+        ranges = copies.select("process", address=host)
+        once |= not (ranges.null_count().sum_horizontal().item() or ranges.is_duplicated().any())
+    return Pinning.of(once, int(copies["bytes"].filter(once).sum()), node) if once.any() else None
 
 
 def loading_seconds(trace: Trace) -> float:
