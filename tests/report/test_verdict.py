@@ -14,8 +14,10 @@ from busfare.show.terminal import render
 from busfare.show.words import text
 from busfare.trace import Trace, read
 from busfare.trace.tables import ACTIVITY, MARKERS, conform
+from tests.conftest import shown
+from tests.published import published
 from tests.trace import build_kineto as kineto
-from tests.traces import call, copy, kernel, made, run
+from tests.traces import EXAMPLES, call, copy, kernel, made, run
 
 
 def verdict(recorded: Trace) -> tuple[Report, str]:
@@ -156,3 +158,10 @@ def test_a_product_has_a_share_of_the_peak(tmp_path: Path) -> None:
     share = 2 * 8192**3 / 2e-3 / 989.5e12
     assert report.top_kernels[0].share_of_peak == pytest.approx(share, rel=1e-3)
     assert f"It runs at {share:.0%}".replace("%", " %") in sentences
+
+
+@pytest.mark.conformance
+@pytest.mark.parametrize("trace", published("nsys", "rodinia-gaussian-rtx3090.sqlite"))
+def test_changes_that_save_little_name_what_takes_the_run(trace: Path) -> None:
+    assert "These changes save little: 92 % of the run is the kernel `Fan2`." in shown("report", trace)
+    assert "save little" not in shown("report", EXAMPLES / "train-images-h100.json.gz")

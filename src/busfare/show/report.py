@@ -45,6 +45,8 @@ MOST_CARDS, LARGEST, WORTH_A_CARD, MORE = 5, 2, 0.05, 1.5
 #: In `diff`: sentences that say what changed; the least change that is shown, as a share of the run; most rows of a table.
 CHANGES = ("run", "as-long", "run-from-nothing", "unit-few", "unit-real", "unit-same")
 LEAST_CHANGE, MOST_CHANGES = 0.001, 12
+#: Changes that save a smaller share of the run are not what it needs most.
+LITTLE = 0.05
 
 
 def report_document(
@@ -55,8 +57,9 @@ def report_document(
     trace, run = result.trace, result.makespan_seconds
     facts = [trace.producer, ", ".join(sorted({d.name for d in trace.devices if d.name})) or "GPU not named"]
     facts += [cpu for cpu in [trace.host.get("cpu", "unknown")] if cpu != "unknown"]
-    cost = [recorder(result.recording_cost)] if result.recording_cost else []
-    findings = what_to_do(result, lambda finding: _gain(finding, result), _basis(result), cost)
+    remarks = [recorder(result.recording_cost)] if result.recording_cost else []
+    remarks += _more_than_transfers(result)
+    findings = what_to_do(result, lambda finding: _gain(finding, result), _basis(result), remarks)
     blocks: list[Block] = []
     if trace.incomplete:
         blocks.append(Text(f"Incomplete: {trace.incomplete}", "bold"))
@@ -80,7 +83,7 @@ def report_document(
         blocks += [Text(f"Since {result.baseline.before}:", "bold"), *diff_blocks(result.baseline)]
     blocks += [findings, _cards(result)]
     if result.critical_path:
-        name = "replayed without the recorder's cost" if cost else "recorded"
+        name = "replayed without the recorder's cost" if result.recording_cost else "recorded"
         blocks.append(Figure("path", Shares({name: result.critical_path}), "Where the run goes", PATH_NOTE))
     if time_line and time_line.items:
         blocks.append(Figure("timeline", time_line, "Timeline"))
@@ -261,6 +264,19 @@ def _basis(result: Report) -> str:
     figures = "measurements on" if node.measured and by_replay else "the data sheet of"
     guess = ", guessed from the GPU name (override with --from)" if node.guessed_from_gpu_name else ""
     return f"based on {figures} {node.name}{guess}{'; likely: 80 % prediction interval' if by_replay else ''}"
+
+
+def _more_than_transfers(result: Report) -> list[str]:
+    """What takes most of a run that the changes shorten little."""
+    owned = [part for part in result.critical_path or () if part.owner]
+    best = max((finding.predicted_gain_seconds for finding in result.findings), default=None)
+    if not owned or best is None or best >= LITTLE * result.makespan_seconds:
+        return []
+    largest = max(owned, key=owned_seconds)
+    if largest.owner is None or largest.owner.kind in ("copy", "call"):
+        return []
+    share = percent(owned_seconds(largest) / result.makespan_seconds)
+    return [f"These changes save little: {share} of the run is {text(described(largest))}."]
 
 
 def _gain(finding: RangedFinding, result: Report) -> str:
