@@ -243,9 +243,7 @@ def test_nobody_is_named_where_no_work_explains_who_comes_last(tmp_path: Path) -
     result = answer("report", tmp_path)
     assert result["straggler"] is None
     assert result["ranks"][0]["waiting_seconds"] == pytest.approx(2.1e-3, rel=0.01)
-    assert "No rank's own work causes most of the waiting" in shown(
-        "report", tmp_path, "--details"
-    )
+    assert "No rank's own work causes most of the waiting" in shown("report", tmp_path, "--details")
     assert not any(finding["id"] == "straggling-rank" for finding in result["findings"])
 
 
