@@ -117,7 +117,7 @@ def test_ranks_of_two_runs_are_not_merged(tmp_path: Path, ranks: int, how: dict[
     left_out = {row["id"]: row["count"] for row in result["omissions"]}
     assert left_out == {"separate-runs": ranks, "guessed-node": 4 + ranks, "unaligned-clocks": ranks}
     assert not result["gains_of_whole_job"] and alone["gains_of_whole_job"]
-    assert "\nrank 4 (rank4.json) " in run("report", str(tmp_path)).stdout.partition("No single rank")[0]
+    assert "\nrank 4 (rank4.json) " in run("report", str(tmp_path)).stdout.partition("No rank's own work")[0]
     for command in (("what-if", "--remove", "h2d"), ("export", "--to", "chakra", "-o", "out")):
         why = refused(command[0], tmp_path, *command[1:])
         assert "rank4.json: belongs to a different run than rank0.json" in why

@@ -249,7 +249,7 @@ class Price(Question):
             )
         if self.memory == "device" and not within:
             raise InputError(
-                f"`memory` device: of {self.direction} copies, give the host's memory, such as pinned"
+                f"`memory` device: for {self.direction} copies, give the kind of host memory, such as pinned"
             )
         pinned = {*self.direction.split("+")} <= {"h2d", "d2h"} and self.memory in (None, "pinned")
         if self.gpus and not pinned:

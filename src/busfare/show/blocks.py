@@ -240,9 +240,7 @@ def ranges(row: Ranged) -> str:
     if row.low_seconds is None:
         return f"Predicted without an interval: {row.reason}."
     if row.rung == "not validated":
-        return (
-            "Kernel times are two bounds (not validated): no kernels were measured on GPUs of both vendors."
-        )
+        return "Kernel times have only two bounds (not validated): no kernel was measured on GPUs of both vendors."
     stands = RUNGS.get(str(row.rung), row.rung)
     return f"In brackets: 80 % prediction intervals, from held-out measurements; based on {stands}."
 

@@ -172,7 +172,7 @@ def kv_words(result: PlanKvResult) -> list[str]:
         verb = "Fetching" if fastest <= computing.seconds else "Recomputing"
         by = {"given": "as given", "extended": "from the given times", "model": "predicted"}[computing.by]
         if result.tensor_parallel > 1 and computing.by == "model":
-            by += f" on {result.tensor_parallel} equal GPUs, without their communication"
+            by += f" on {result.tensor_parallel} identical GPUs, without communication"
         sentences.append(
             f"{verb} is {slower / faster:.1f} times as fast: fetching takes {time(fastest)} (predicted), recomputing "
             f"{computing} ({by})."
