@@ -115,7 +115,7 @@ def test_a_folder_with_no_trace_says_so(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no trace found; the folder is empty"):
         run(tmp_path)
     (tmp_path / "notes.txt").write_text("no trace")
-    with pytest.raises(InputError, match="none of the 1 files there is a trace"):
+    with pytest.raises(InputError, match="no trace found; files that are not traces: 1"):
         run(tmp_path)
 
 

@@ -90,7 +90,7 @@ def _nothing(job: Job, paths: list[Path]) -> str:
     if job.failures:
         first = min(job.failures)
         return f"{where}: none of {len(job.failures):,} files could be read; the first, {printable(first[0])}: {first[1]}"
-    why = f"none of the {job.foreign:,} files there is a trace" if job.foreign else "the folder is empty"
+    why = f"files that are not traces: {job.foreign:,}" if job.foreign else "the folder is empty"
     return f"{where}: no trace found; {why}"
 
 
