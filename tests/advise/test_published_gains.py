@@ -23,6 +23,8 @@ pytestmark = pytest.mark.conformance
 #: What is no trace of a run, as nothing in it says when it happened.
 WITHOUT_TIMES = "execution-trace"
 CASES = SHARED / "cases"
+#: Assumptions of changes that may cost what they gain, or that results in mapped memory forbid.
+MAY_SAVE_NOTHING = {"assumes.pinning-counted", "assumes.unread-mapped"}
 
 
 def paths() -> list[Path]:
@@ -67,7 +69,11 @@ def test_gains_stay_within_what_they_touch() -> None:
             assert 0 <= low <= gain <= high <= recorded.makespan_seconds * 1.001, (path, shown.id)
             if shown.by_replay:
                 replayed += 1
-                assert low > 0 and high <= shown.bound_seconds * 1.001, (path, shown.id)
+                assert low > 0 or not MAY_SAVE_NOTHING.isdisjoint(word.id for word in shown.rests_on), (
+                    path,
+                    shown.id,
+                )
+                assert high <= shown.bound_seconds * 1.001, (path, shown.id)
                 assert high <= 3 * gain, (path, shown.id)
     assert replayed > 15
 
