@@ -88,7 +88,7 @@ validate: $(VENV)/installed
 # The pictures of docs/screens.
 screens: $(VENV)/installed $(VENV)/system
 	@scripts/system_packages.sh pngquant
-	$(BIN)/python scripts/screens.py
+	PYTHONPATH=. $(BIN)/python scripts/screens.py
 
 clean:
 	rm -rf $(VENV) build out

@@ -20,10 +20,11 @@ from rich.text import Text
 from busfare import api
 from busfare.answers.plan import answer_plan
 from busfare.answers.report import examine
-from busfare.answers.what_if import answer_what_if, predicted_trace
+from busfare.answers.what_if import answer_what_if
 from busfare.nodes import load_node
 from busfare.questions import Plan, WhatIf
 from busfare.show.document import Document
+from busfare.show.notebook import predicted_trace
 from busfare.show.page import page
 from busfare.show.plans import plan_document
 from busfare.show.predictions import what_if_document
