@@ -20,6 +20,8 @@ from busfare.trace.omissions import Omissions
 Floats = NDArray[np.float64]
 #: Two clocks drift apart by no more: each is off by 300 ppm at most [PCI Express Base Specification: reference clock].
 MOST_DRIFT = 600e-6
+#: Launches this close together bound the clock at once: it drifts by no more than 60 ns meanwhile.
+TOGETHER_NS = 100_000
 TIMES = ("start_ns", "end_ns")
 GPU = ("process", "device")
 
@@ -47,7 +49,8 @@ def join_clocks(trace: Trace, omissions: Omissions) -> None:
             operations = trace.operations = operations.with_columns(pl.col(*TIMES) - least)
     place = pl.col("process").fill_null(-1), pl.col("context")
     work = operations.select(*place, pl.col("device").fill_null(0), "stream", "direction", *TIMES)
-    launches = pl.concat([work[launched], called], how="horizontal")
+    work_launched = work[launched] if len(launched) < work.height else work
+    launches = pl.concat([work_launched, called], how="horizontal")
     launches = launches if launches["called"].is_sorted() else launches.sort("called")
     waits = calls.select(*place, "stream", "waits_for", called="start_ns", returned="end_ns")
     drift_ns, moved, zero = 0.0, 0, launches["called"][0]
@@ -75,11 +78,14 @@ def _drifts(launches: pl.DataFrame, calls: pl.DataFrame) -> Iterator[tuple[int, 
     apart = clocks.select(*GPU, apart=pl.col("least") - pl.col("most")).filter(pl.col("apart") > 0)
     for process, device, apart_ns in apart.iter_rows():
         of_gpu = (pl.col("process") == process) & (pl.col("device") == device)
-        launched = launches.filter(of_gpu)
+        launched = (
+            launches.lazy().filter(of_gpu).select("called", "returned", "start_ns", "waits_for").collect()
+        )
         noise_ns = launched.filter(pl.col("waits_for") == "none").select(took.median()).item() or 0.0
         since, most_ns = launched.select(pl.col("called") - zero, most).to_numpy().T
         until, least_ns = waits.filter(of_gpu).select(pl.col("returned") - zero, "least").to_numpy().T
-        at, ahead = _ahead(since, most_ns, until, least_ns)
+        groups = np.flatnonzero(np.diff(since // TOGETHER_NS, prepend=-1))
+        at, ahead = _ahead(since[groups], np.minimum.reduceat(most_ns, groups), until, least_ns)
         over = np.concatenate([-most_ns, least_ns])
         moved = np.concatenate([np.interp(since, at, ahead), -np.interp(until, at, ahead)])
         if apart_ns > noise_ns and 2 * (over + moved > noise_ns).sum() < (over > noise_ns).sum():
