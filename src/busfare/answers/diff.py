@@ -221,7 +221,7 @@ def _unit_changed(before: Unit, after: Unit, parts: list[Changed], runs: int) ->
 def _statistic(change: Difference) -> StatisticChanged:
     percent = 100 / change.before
     by, least = (change.after - change.before) * percent, change.least * percent
-    return StatisticChanged(by, by - least, by + least, change.growth * percent)
+    return StatisticChanged(by, max(by - least, -100.0), by + least, change.growth * percent)
 
 
 def _parts(traces: tuple[Trace, Trace], pair: tuple[Units, Units], runs: int) -> list[Changed]:

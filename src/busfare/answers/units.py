@@ -75,9 +75,9 @@ def batched(seconds: ArrayLike) -> Batches:
     every = np.asarray(seconds, np.float64)
     batches = np.array_split(every, min(len(every), BATCHES))
     mean, median, low, high = ([float(figure(batch)) for batch in batches] for figure in FIGURES.values())
-    return Batches(
-        mean, median, low, *((high, []) if len(every) >= BATCHES * OF_BATCH else ([], every.tolist()))
-    )
+    if len(every) >= BATCHES * OF_BATCH:
+        return Batches(mean, median, low, high_seconds=high)
+    return Batches(mean, median, low, unit_seconds=every.tolist())
 
 
 def differences(
@@ -138,8 +138,8 @@ def _half_by_ranks(old: NDArray[np.float64], new: NDArray[np.float64], level: fl
     """
     apart, every = float(np.median(new) - np.median(old)), len(old) * len(new)
     ranks = [_centred_ranks(run) for run in (old, new)]
-    after, with_itself = (sum(rank[lag:] @ rank[: len(rank) - lag] for rank in ranks) for lag in (1, 0))
-    alike = max(0.0, after / max(with_itself, 1.0))
+    variance, lagged = (sum(rank[lag:] @ rank[: len(rank) - lag] for rank in ranks) for lag in (0, 1))
+    alike = max(0.0, lagged / max(variance, 1.0))
     spread = sqrt(every * (len(old) + len(new) + 1) / 12 * (1 + alike) / (1 - alike))
     left_out = int(every / 2 - NormalDist().inv_cdf(1 - level / 2) * spread)
     differences = np.sort(np.subtract.outer(new, old), axis=None)

@@ -134,7 +134,7 @@ def predicted_trace(run: Timeline) -> Trace:
     played = play(run)
     # Streams that the recording does not have get numbers above all that it has.
     number, recorded = run.columns["operation_stream"].astype(np.int64), run.operations["stream_number"]
-    most = int(run.operations["stream"].max() or 0) if run.operations.height else 0  # type: ignore[arg-type]
+    most = run.operations.select(pl.max("stream")).item() or 0
     new = np.where(number != recorded.to_numpy(), most + 1 + number, -1)
     operations = run.operations.with_columns(
         start_ns=pl.Series(played.operation_start + run.origin_ns),

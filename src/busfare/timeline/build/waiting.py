@@ -26,8 +26,8 @@ from busfare.trace.words import EVENT_RECORD, NONE, STREAM_WAIT_EVENT, Names, Wo
 
 #: What a call does, as the core numbers it where no event is named.
 LAUNCHES, RECORDS, AWAITS = 0, 1, 2
-#: A launch that takes so long waits, where its stream has so many operations to do: CUDA's queues hold 1,024.
-LONG_LAUNCH_NS, FULL_QUEUE = 20_000, 512
+#: A launch that takes long while its stream has so many operations to do waits for room: CUDA's queues hold 1,024.
+FULL_QUEUE = 512
 #: Fewer queries in a row, whose results are not recorded, may each be for another event, or stand between parts of CPU work.
 MANY_QUERIES = 20
 
@@ -304,7 +304,7 @@ def _wait_for_room(calls: pl.DataFrame, operations: pl.DataFrame, kind: NDArray[
     begun, ended = calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy()
     launched = np.flatnonzero(operations["launched"].to_numpy())
     owner = operations["call"].to_numpy()[launched]
-    slow = (ended - begun >= LONG_LAUNCH_NS) & (kind == WAIT["none"])
+    slow = (ended - begun >= BEHIND_NS) & (kind == WAIT["none"])
     streams, all_ends = operations["stream_number"].to_numpy()[launched], operations["end_ns"].to_numpy()
     for stream in np.unique(streams[slow[owner]]):
         queued, calling = launched[streams == stream], owner[streams == stream]
