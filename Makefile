@@ -15,6 +15,7 @@ $(BIN)/python:
 	@PYTHON=$(PYTHON) scripts/make_venv.sh $(VENV)
 
 $(VENV)/installed: $(BIN)/python pyproject.toml $(NATIVE)
+	@echo "installing busfare and what it needs into $(VENV): one or two minutes"
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable .
 	@touch $@
 

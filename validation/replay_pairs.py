@@ -188,12 +188,12 @@ def judge_set(name: str) -> None:
                 print(f"  {program}: first advice {ranked[0]}, NOT what saved most ({saved})")
         print(f"  {_share(judgements)} pairs within {WITHIN_PERCENT:g} %")
     goals = GOALS[name]
-    cuda = [v for v in pairs if plan.programs[v.pair.program].library == "CUDA"]
+    of_jax = [v for v in pairs if plan.programs[v.pair.program].library == "JAX"]
     firm = [v for v in pairs if not v.scattered]
     held = 100 * sum(v.in_range for v in pairs) / len(pairs)
     ends = {"least": 75.0, "most": 95.0} if len(pairs) >= ENOUGH else {}
     goal(f"{name}: of {len(pairs)} measured, in the 80 % range, %", held, **ends, form=".0f")
-    print(f"of all {_share(pairs)} pairs, CUDA C++ {_share(cuda)}, not scattered {_share(firm)}")
+    print(f"of all {_share(pairs)} pairs, JAX {_share(of_jax)}, not scattered {_share(firm)}")
     of = f"{'the first ' * (len(first) < len(pairs))}{len(first)} pairs"
     least = math.ceil(goals[0] * len(first) - 1e-9)
     within = sum(p.within and p.pair.program not in LOOKED_AT for p in first)
