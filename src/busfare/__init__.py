@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [  # noqa: F405
     "BusfareError", "Node", "Recorder", "Run", "__version__", "compare", "diff", "node", "plan", "plan_kv", "plan_offload",
-    "project", "read", "record", "report", "what_if",
+    "project", "read", "record", "report", "try_", "what_if",
 ]  # fmt: skip
 
 

@@ -26,7 +26,7 @@ from busfare.advise.jobs import advised
 from busfare.answers.compare import compared
 from busfare.answers.diff import diff as diff_reports
 from busfare.answers.diff import diff_traces
-from busfare.answers.job import job_report, of_whole_job
+from busfare.answers.job import job_report, of_whole_job, runs_that_fit
 from busfare.answers.kv import answer_kv
 from busfare.answers.offload import answer_offload
 from busfare.answers.plan import answer_plan
@@ -34,13 +34,16 @@ from busfare.answers.project import project as project_trace
 from busfare.answers.project import projected
 from busfare.answers.report import Report as _Report
 from busfare.answers.report import examine, summarise
+from busfare.answers.trial import tried
+from busfare.answers.trial_changes import Predictions
 from busfare.answers.what_if import answer_job_what_if, answer_what_if
 from busfare.errors import BusfareError, InputError
 from busfare.jobs import only_trace
 from busfare.jobs.changes import is_job, job_changes_of
-from busfare.jobs.parts import LEAST_RANKS, size_of, trace_paths
+from busfare.jobs.parts import trace_paths
+from busfare.jobs.reduce import Job
 from busfare.jobs.run import run_job
-from busfare.jobs.timeline import Deciding, deciding, job_timeline, ranks_that_fit
+from busfare.jobs.timeline import job_timeline
 from busfare.measure.record import recording
 from busfare.nodes import Node, load_node
 from busfare.questions import Where
@@ -57,24 +60,26 @@ from busfare.show.notebook import (
     Plan,
     Projection,
     Report,
+    Try,
     WhatIf,
     answer,
 )
-from busfare.show.progress import job_progress, reading, warned
+from busfare.show.progress import job_progress, progress, reading, warned
 from busfare.show.report import diff_document, report_document
 from busfare.show.time_line_rows import time_line
+from busfare.show.trial import trial_document
 from busfare.show.words import worded
 from busfare.timeline import timeline
 from busfare.timeline.changes import Setting, changes_of
 from busfare.trace import Trace
 from busfare.trace import read as read_file
 from busfare.trace.attach import counted_kernels, with_fingerprints_of
-from busfare.trace.omissions import Omissions, readable
+from busfare.trace.omissions import Omissions
 from busfare.trace.window import part_of
 
 __all__ = [
     "BusfareError", "Node", "Recorder", "Run", "compare", "diff", "node", "plan", "plan_kv", "plan_offload", "project",
-    "read", "record", "report", "what_if",
+    "read", "record", "report", "try_", "what_if",
 ]  # fmt: skip
 
 
@@ -229,8 +234,13 @@ def what_if(trace: Source, *, fingerprints: Source | None = None, **changes: Any
     of_job = question.of_job or alone is None
     sources = [alone] if isinstance(alone, (Run, Trace)) or (alone and not of_job) else trace_paths(where)
     left_out = Omissions()
-    launches = of_job or question.node is not None
-    runs, some = _runs_that_fit(sources, launches, question.rank, recorded_on, left_out)
+    read_run = partial(_trace, launches=of_job or question.node is not None)
+
+    def whole(paths: list[Path]) -> Job:
+        with job_progress() as shown:
+            return run_job(paths, recorded_on, questions.Report(), shown)
+
+    runs, some = runs_that_fit(sources, read_run, whole, question.rank, left_out)
     if not of_job and is_job(runs[0]):
         of_job, runs = True, [_trace(source, launches=True) for source in sources]
     if fingerprints is not None:
@@ -268,31 +278,6 @@ def what_if(trace: Source, *, fingerprints: Source | None = None, **changes: Any
 def _fingerprinted(run: Trace, again: Source | None) -> Trace:
     """`run` with what another recording of it says of the bytes of copies, where that is given."""
     return run if again is None else _trace(with_fingerprints_of(run, _trace(again)))
-
-
-def _runs_that_fit(
-    sources: Sequence[Source], launches: bool, named: Sequence[int], node: Node | None, left_out: Omissions
-) -> tuple[list[Trace], Deciding | None]:
-    """The runs of all readable `sources`; of a job that does not fit into memory, only the decisive ranks and those `named`.
-    The others are in `left_out`.
-    """
-    read_run = partial(_trace, launches=launches)
-    paths = [source for source in sources if isinstance(source, Path)]
-    if len(paths) < len(sources):
-        return [read_run(source) for source in sources], None
-    if len(paths) <= LEAST_RANKS:
-        return [*readable(paths, read_run, left_out)], None
-    first = next(readable(sorted(paths, key=size_of, reverse=True), read_run, Omissions()))
-    count = ranks_that_fit(first, paths)
-    some = None
-    if count is not None:
-        with job_progress() as shown:
-            whole = run_job(paths, node, questions.Report(), shown)
-        left_out.unreadable([": ".join(failure) for failure in sorted(whole.failures)])
-        some = deciding(whole.communication().ranks, count, named)
-        paths = [*some.paths]
-    runs = readable(paths, lambda path: first if path == first.path else read_run(path), left_out)
-    return [*runs], some
 
 
 def project(
@@ -363,6 +348,17 @@ def plan_kv(**options: Any) -> KvPlan:
     """KV caches on the host: fetch or compute again, in which blocks and layout. Options of `questions.KvCache`."""
     result = answer_kv(questions.KvCache.of(**options))
     return answer(KvPlan, result, lambda _: planned.kv_document(result))
+
+
+def try_(command: Sequence[str], **options: Any) -> Try:
+    """What changes to a program gain that are made from outside, while it runs: `busfare.try_(["./app"]).runs`.
+
+    Options of `questions.Try`. Needs an NVIDIA GPU. Raises `BusfareError` where the program fails without any change.
+    """
+    question = questions.Try.of(**options)
+    with progress() as shown:
+        result = tried(command, question, Predictions(what_if, report), shown)
+    return answer(Try, result, lambda _: trial_document(result))
 
 
 @cache

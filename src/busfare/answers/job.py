@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +18,15 @@ from busfare.errors import InputError
 from busfare.jobs.communication import Clock, Collective, Communication, Left, RankTimes
 from busfare.jobs.model import JobTimeline
 from busfare.jobs.partial import COUNTED, PATH, SIZES, Moved
-from busfare.jobs.parts import MOST_OPERATIONS, MOST_TRACES, SOME_OPERATIONS
+from busfare.jobs.parts import LEAST_RANKS, MOST_OPERATIONS, MOST_TRACES, SOME_OPERATIONS, size_of
 from busfare.jobs.ranks import copies_left_out
 from busfare.jobs.reduce import FIGURES, NS, Job, LinkHealth, Spreading, Valued, spread
 from busfare.jobs.stragglers import Straggler
-from busfare.jobs.timeline import deciding, job_timeline
+from busfare.jobs.timeline import Deciding, deciding, job_timeline, ranks_that_fit
 from busfare.nodes import Node
 from busfare.statements import statement
-from busfare.trace import read
+from busfare.trace import Trace, read
+from busfare.trace.omissions import Omissions, readable
 from busfare.trace.totals import Counted, MovedInAll, Work
 
 FAILURES_LISTED = 100
@@ -197,3 +198,29 @@ def _moved(moved: Moved) -> dict[str, Any]:
     rate = moved.bytes / (moved.ns * NS) if moved.ns else None
     sums = {"count": moved.count, "bytes": moved.bytes, "seconds": moved.ns * NS, "bytes_per_second": rate}
     return dict(zip(of, moved.of, strict=True)) | sums
+
+
+def runs_that_fit(
+    sources: Sequence[Any],
+    read_run: Callable[[Any], Trace],
+    whole: Callable[[list[Path]], Job],
+    named: Sequence[int],
+    left_out: Omissions,
+) -> tuple[list[Trace], Deciding | None]:
+    """The runs of all readable `sources`; of a job (`whole`) that does not fit into memory, only the decisive ranks and
+    those `named`. The others are in `left_out`.
+    """
+    paths = [source for source in sources if isinstance(source, Path)]
+    if len(paths) < len(sources):
+        return [read_run(source) for source in sources], None
+    if len(paths) <= LEAST_RANKS:
+        return [*readable(paths, read_run, left_out)], None
+    first = next(readable(sorted(paths, key=size_of, reverse=True), read_run, Omissions()))
+    some, count = None, ranks_that_fit(first, paths)
+    if count is not None:
+        job = whole(paths)
+        left_out.unreadable([": ".join(failure) for failure in sorted(job.failures)])
+        some = deciding(job.communication().ranks, count, named)
+        paths = [*some.paths]
+    runs = readable(paths, lambda path: first if path == first.path else read_run(path), left_out)
+    return [*runs], some

@@ -128,7 +128,7 @@ def _half_interval(old: NDArray[np.float64], new: NDArray[np.float64], level: fl
     if not variance:
         return 0.0
     freedom = variance**2 / sum(part**2 / n for part, n in zip(parts, degrees, strict=True))
-    return _quantile(1 - level / 2, sum(degrees) if alike else freedom) * sqrt(variance)
+    return student_quantile(1 - level / 2, sum(degrees) if alike else freedom) * sqrt(variance)
 
 
 def _half_by_ranks(old: NDArray[np.float64], new: NDArray[np.float64], level: float) -> float:
@@ -153,7 +153,7 @@ def _centred_ranks(run: NDArray[np.float64]) -> NDArray[np.float64]:
     return (np.cumsum(equal) - (equal - 1) / 2)[place] - (len(run) + 1) / 2
 
 
-def _quantile(probability: float, freedom: float) -> float:
+def student_quantile(probability: float, freedom: float) -> float:
     """The quantile of Student's t distribution, from the normal quantile [Abramowitz and Stegun 1964, 26.7.5]."""
     x = NormalDist().inv_cdf(probability)
     terms = (

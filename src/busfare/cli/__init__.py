@@ -33,6 +33,7 @@ COMMANDS = {
     "plan": ("options.planning", "plan"),
     "export": ("options.traces", "export"),
     "record": ("options.measuring", "record"),
+    "try": ("options.measuring", "try_"),
     "demo": ("options.traces", "demo"),
     "probe": ("options.measuring", "probe"),
     "nodes": ("options.planning", "nodes"),

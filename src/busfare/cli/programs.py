@@ -1,4 +1,4 @@
-"""What the commands do that start other programs: record, and bench ft|mg, which hand their options to the runner of
+"""What the commands do that start other programs: record, try, and bench ft|mg, which hand their options to the runner of
 `hybrid/`, a project that needs nothing of this.
 """
 
@@ -12,10 +12,12 @@ from typing import Any
 import click
 
 import busfare
-from busfare import questions
+from busfare import api, questions
+from busfare.cli.output import answer
 from busfare.errors import InputError
 from busfare.measure.record import record as run_recorded
 from busfare.nodes import Node, load_node
+from busfare.show.notebook import Answer
 
 VARIABLE = "BUSFARE_NAS_RUNNER"
 #: What the runner's messages begin with.
@@ -29,6 +31,16 @@ PLACES = (
 
 def record(command: tuple[str, ...], output: str, **given: Any) -> None:
     raise click.exceptions.Exit(run_recorded(command, output, questions.Record.of(**given)))
+
+
+def try_(command: tuple[str, ...], keep: Path | None, json: bool, html: Path | None, **given: Any) -> None:
+    result = api.try_(command, **given)
+    if keep:
+        with keep.open("a") as lines:
+            lines.write(result.to_json() + "\n")
+    answer(result, Answer.document, json, html)
+    if result.altered:
+        raise click.exceptions.Exit(1)
 
 
 def run_nas(node: str | None, runner: Path | None, json: bool, **given: Any) -> None:

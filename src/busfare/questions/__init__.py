@@ -8,7 +8,7 @@ Python gives: numbers in these units, or texts (`336MB`, `12ms`). Nothing of bus
 from __future__ import annotations
 
 from busfare.quantities import Question
-from busfare.questions.measuring import Bench, BenchMethods, BenchStrategies, Probe, Record
+from busfare.questions.measuring import Bench, BenchMethods, BenchStrategies, Probe, Record, Try
 from busfare.questions.planning import MOST_LAYERS as MOST_LAYERS
 from busfare.questions.planning import MOST_PROMPT as MOST_PROMPT
 from busfare.questions.planning import OF_MODEL as OF_MODEL
@@ -30,5 +30,5 @@ from busfare.questions.traces import (
 __all__ = [
     "Bench", "BenchMethods", "BenchStrategies", "ChangeName", "Compare", "HostMemory", "HostRule", "Kernel",
     "KernelRule", "KvCache", "KvLayout", "Offload", "Part", "Plan", "Price", "Probe", "Project", "Question", "Record",
-    "Removable", "Report", "Scaled", "WhatIf", "Where",
+    "Removable", "Report", "Scaled", "Try", "WhatIf", "Where",
 ]  # fmt: skip

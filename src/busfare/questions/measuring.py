@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from typing import Annotated, Literal, get_args
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
 
 from busfare import quantities as q
 from busfare.errors import InputError
-from busfare.quantities import Question
+from busfare.quantities import Question, parse_bytes
 from busfare.questions.traces import Where
 
 #: What a probe may measure by itself.
@@ -21,6 +23,10 @@ Recorded = Literal[
     "default", "kernels", "copies", "sets", "calls", "all-calls", "waits", "events", "memory", "managed", "markers",
     "overheads", "graphs", "addresses", "messages",
 ]  # fmt: skip
+#: What `try` changes from outside besides `batch=SIZE` and environment variables.
+MADE_OUTSIDE = ("pin", "pin,async", "spin", "block")
+#: Runs of each variant: fewer than three give no useful interval.
+LEAST_RUNS, MOST_RUNS = 3, 1000
 #: Ints of a vector.
 LEAST_INTS, MOST_INTS = 1 << 20, 1 << 28
 #: What is recorded is written no more often. Seconds.
@@ -60,6 +66,30 @@ class Record(Question):
             raise InputError(
                 "`delay`: the program itself starts the recording (`nvtx`, `capture`); leave one out"
             )
+
+
+def tried_change(value: Any) -> str:
+    """'pin', 'pin,async', 'batch=64KiB', 'spin', 'block' or an environment variable, 'NAME=VALUE'."""
+    name, equals, setting = str(value).partition("=")
+    if name == "batch" and equals:
+        return f"batch={parse_bytes(setting)}"
+    if value in MADE_OUTSIDE or (equals and re.fullmatch(r"[A-Z_][A-Z0-9_]*", name)):
+        return str(value)
+    known = ", ".join([*MADE_OUTSIDE, "batch=SIZE"])
+    raise InputError(f"{q.shown(value)} is unknown; choose one of {known}, or a variable as NAME=VALUE")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Try(Question):
+    """`change`: what is tried, all that may help where none is given; `runs`: the most of each variant; `compare`: files
+    that the program writes; `timeout`: of one run, s; `recorded_on`: the node that predictions are for.
+    """
+
+    change: Annotated[tuple[str, ...], q.repeated(tried_change)] = ()
+    runs: Annotated[int, q.whole(LEAST_RUNS, MOST_RUNS)] = 10
+    compare: Annotated[tuple[Path, ...], q.repeated(q.file_path)] = ()
+    timeout: Annotated[float | None, q.bare_seconds] = None
+    recorded_on: Where | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

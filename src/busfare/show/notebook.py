@@ -21,6 +21,7 @@ from busfare.answers.plan import PlanResult as _Plan
 from busfare.answers.project import Projected as _Projection
 from busfare.answers.report import Diff as _Diff
 from busfare.answers.report import Report as _Report
+from busfare.answers.trial import Try as _Try
 from busfare.answers.what_if import WhatIf as _WhatIf
 from busfare.errors import InputError
 from busfare.files import write_file
@@ -119,6 +120,10 @@ class OffloadPlan(Answer, _OffloadPlan, dict=True):
 
 class KvPlan(Answer, _KvPlan, dict=True):
     """Of `busfare.plan_kv`."""
+
+
+class Try(Answer, _Try, dict=True):
+    """Of `busfare.try_`."""
 
 
 def answer(kind: type[Kind], result: Any, document: Callable[[bool], Document]) -> Kind:

@@ -42,6 +42,27 @@ record = Command(
     option("--flush-every S", "Write at least this often.", default="1"),
 )
 
+try_ = Command(
+    "try",
+    "Make the advised changes to an unmodified program from outside, and measure what they gain.\n\n"
+    "Runs the program with and without each change in alternation, and compares its output. Standard input is given to "
+    "each run where it is a file. The exit status is 1 if a change alters the output.",
+    "programs.try_",
+    argument("command -- PROGRAM [ARGUMENTS]", "The program to run.", type=str, nargs=-1, required=True),
+    option(
+        "--change CHANGE",
+        "pin; pin,async; batch=SIZE; spin; block; or NAME=VALUE of the environment.",
+        multiple=True,
+    ),
+    option("--runs N", "Runs of each variant at most.", default="10"),
+    option("--compare FILE", "Also compare this file, which the program writes.", type=PATH, multiple=True),
+    option("--timeout S", "Time limit of a run in seconds."),
+    option("--from recorded_on NODE", "Predict for this node. Default: from the GPU name."),
+    "Output",
+    option("--keep FILE", "Append the result to this file as a line of JSON.", type=OUTPUT),
+    SHOWN,
+)
+
 predicted_by = (
     option("--node NODE", "Predict with this node. Default: probe this machine first."),
     option("--quick", "Fewer cases and repeats: 15 seconds.", is_flag=True),

@@ -1,0 +1,285 @@
+"""The result of `try`: a program recorded, then run with and without changes made from outside, in alternation."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from shlex import join
+from statistics import mean, median, stdev
+
+from msgspec import Struct, field
+
+from busfare.advise.amounts import Predicted
+from busfare.answers.trial_changes import Advice, Gain, Predictions, Refused, advice_for, chosen_changes
+from busfare.answers.units import student_quantile
+from busfare.errors import BusfareError
+from busfare.measure.outputs import Difference, Reference, Verdict, compared
+from busfare.measure.run import Progress
+from busfare.measure.trial import Program, Run, busy_cores
+from busfare.questions import Try as Question
+from busfare.questions.measuring import LEAST_RUNS
+from busfare.statements import Words, statement
+
+#: Runs end when the 95 % interval of each speedup is narrower, as a share of it.
+NARROW, CONFIDENCE = 0.02, 0.95
+
+
+class Baseline(Struct, kw_only=True):
+    """The unchanged program: median time of a run with its 95 % interval; `cuda_seconds`: from the first call of the CUDA
+    driver to the last. `recorded_seconds`: of the recorded run.
+    """
+
+    measured_seconds: float
+    measured_low_seconds: float
+    measured_high_seconds: float
+    cuda_seconds: float | None
+    runs: int
+    recorded_seconds: float
+    pageable_copies: int
+    pageable_bytes: int
+
+
+class Kept(Struct):
+    """Pageable copies that a change left as they were."""
+
+    reason: str
+    count: int
+    bytes: int
+
+
+class Tried(Predicted, kw_only=True):
+    """A change: its prediction with an 80 % interval, what was measured with 95 % intervals, and how the output compares."""
+
+    change: str
+    predicted_seconds: float | None  # type: ignore[assignment]  # None, with a `reason`, for settings
+    measured_seconds: float | None
+    measured_low_seconds: float | None = None
+    measured_high_seconds: float | None = None
+    cuda_seconds: float | None = None
+    speedup: float | None = None
+    speedup_low: float | None = None
+    speedup_high: float | None = None
+    pinning_seconds: float = 0.0
+    changed_bytes: int = 0
+    kept: list[Kept] = field(default_factory=list)
+    runs: int = 0
+    output: Verdict
+    why: Words | None = None
+    difference: Difference | None = None
+
+    @property
+    def certain(self) -> bool:
+        """Whether the interval of the speedup excludes 1."""
+        return (
+            self.speedup_low is not None
+            and self.speedup_high is not None
+            and not (self.speedup_low <= 1 <= self.speedup_high)
+        )
+
+
+class Try(Struct, tag_field="schema", tag="busfare.try/1", kw_only=True):
+    """What was measured; `varying_numbers`: of the output, which are not compared because unchanged runs differ in them."""
+
+    command: str
+    date: str
+    baseline: Baseline
+    runs: list[Tried]
+    refused: list[Refused]
+    advice: Advice | None
+    varying_numbers: int
+    busy_cores: float | None
+    remarks: list[Words]
+
+    @property
+    def altered(self) -> bool:
+        """Whether a change altered the output, or made the program fail."""
+        return any(tried.output in ("altered", "failed") for tried in self.runs)
+
+
+class ProgramFailed(BusfareError):  # noqa: N818 (the program failed, not busfare)
+    """The program fails without any change."""
+
+
+def tried(
+    command: Sequence[str], question: Question, predictions: Predictions, progress: Progress | None
+) -> Try:
+    """Runs `command` for as often as it needs. Raises InputError and NoGpuError where it cannot be run, ProgramFailed where
+    it fails without any change.
+    """
+    program = Program(command, question.compare, question.timeout)
+
+    def say(share: float, what: str) -> None:
+        if progress:
+            progress(share, what)
+
+    with tempfile.TemporaryDirectory(prefix="busfare-try-") as folder, program.files_apart():
+        say(0.0, "running unchanged")
+        first = _checked(program.run(), program)
+        say(0.1, "recording")
+        recording = Path(folder) / "recording"
+        recorded = _checked(program.recorded(recording), program)
+        say(0.2, "predicting")
+        gains, refused, remarks = chosen_changes(question, recording, predictions, first)
+        busy, unchanged, changed = _rounds(program, list(gains), question.runs, first, say)
+        result = _result(program, question, unchanged, changed, gains, refused)
+        result.baseline.recorded_seconds = recorded.seconds
+        result.busy_cores = busy
+        result.remarks = remarks
+        best = max(result.runs, key=lambda row: row.speedup or 0.0, default=None)
+        if (
+            best is not None
+            and best.certain
+            and (best.speedup or 0) > 1
+            and best.output in ("identical", "same")
+        ):
+            result.advice = advice_for(best.change, recording, predictions, question)
+    return result
+
+
+def _checked(run: Run, program: Program) -> Run:
+    if run.status != 0:
+        how = "took too long" if run.status is None else f"ended with status {run.status}"
+        last = f"; its last line: {run.last_line}" if run.last_line else ""
+        raise ProgramFailed(f"{join(program.command)}: {how} without any change{last}")
+    return run
+
+
+def _rounds(
+    program: Program, changes: Sequence[str], most: int, first: Run, say: Callable[[float, str], None]
+) -> tuple[float | None, list[Run], dict[str, list[Run]]]:
+    """Runs in rounds, every second one in reverse order, until all speedups are known well or after `most` rounds. A change
+    that makes the program fail is not run again.
+    """
+    unchanged, changed = list[Run](), {change: list[Run]() for change in changes}
+    failed, busy = set[str](), list[float]()
+    for number in range(most if changes else LEAST_RUNS):
+        busy += [cores for cores in [busy_cores()] if cores is not None]
+        order = ["", *changes][:: -1 if number % 2 else 1]
+        for place, change in enumerate(order):
+            if change in failed:
+                continue
+            share = 0.3 + 0.7 * (number + place / len(order)) / most
+            say(share, f"round {number + 1} of at most {most}: {change or 'unchanged'}")
+            if not change:
+                unchanged.append(_checked(program.run(), program))
+                continue
+            run = program.run(change, first.seconds)
+            changed[change].append(run)
+            if run.status != 0:
+                failed.add(change)
+        if number + 1 >= LEAST_RUNS and all(
+            change in failed or _narrow(unchanged, changed[change]) for change in changes
+        ):
+            break
+    return max(busy, default=None), unchanged, changed
+
+
+def _interval(values: Sequence[float]) -> tuple[float, float]:
+    """Mean and half the width of its 95 % interval by Student's t; shape (runs,)."""
+    if len(values) < 2:
+        return values[0], math.inf
+    half = student_quantile((1 + CONFIDENCE) / 2, len(values) - 1) * stdev(values) / math.sqrt(len(values))
+    return mean(values), half
+
+
+def _log_speedup(unchanged: Sequence[Run], changed: Sequence[Run]) -> tuple[float, float]:
+    """Of the pairs of runs of each round."""
+    pairs = zip(unchanged, changed, strict=False)
+    return _interval([math.log(before.seconds / after.seconds) for before, after in pairs])
+
+
+def _narrow(unchanged: Sequence[Run], changed: Sequence[Run]) -> bool:
+    return 2 * _log_speedup(unchanged, changed)[1] < NARROW
+
+
+def _result(
+    program: Program,
+    question: Question,
+    unchanged: Sequence[Run],
+    changed: Mapping[str, Sequence[Run]],
+    gains: Mapping[str, Gain],
+    refused: list[Refused],
+) -> Try:
+    names = ["standard output", *map(str, question.compare)]
+    by_output = zip(names, zip(*(run.outputs for run in unchanged), strict=True), strict=True)
+    references = [Reference(name, runs) for name, runs in by_output]
+    times = [run.seconds for run in unchanged]
+    seconds, half = median(times), _interval(times)[1]
+    counts = unchanged[0].counts
+    baseline = Baseline(
+        measured_seconds=seconds,
+        measured_low_seconds=max(0.0, seconds - half),
+        measured_high_seconds=seconds + half,
+        cuda_seconds=_median(run.cuda_seconds for run in unchanged),
+        runs=len(unchanged),
+        recorded_seconds=0.0,
+        pageable_copies=int(counts.get("pageable_copies", 0)),
+        pageable_bytes=int(counts.get("pageable_bytes", 0)),
+    )
+    return Try(
+        command=join(program.command),
+        date=datetime.now(UTC).isoformat(timespec="seconds"),
+        baseline=baseline,
+        runs=[
+            _tried(change, gains[change], baseline, unchanged, runs, references)
+            for change, runs in changed.items()
+        ],
+        refused=refused,
+        advice=None,
+        varying_numbers=sum(reference.left_out for reference in references),
+        busy_cores=None,
+        remarks=[],
+    )
+
+
+def _median(values: Iterator[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return median(known) if known else None
+
+
+def _tried(
+    change: str,
+    gain: Gain,
+    baseline: Baseline,
+    unchanged: Sequence[Run],
+    runs: Sequence[Run],
+    references: Sequence[Reference],
+) -> Tried:
+    row = Tried(
+        change=change, predicted_seconds=None, measured_seconds=None, output="identical", runs=len(runs)
+    )
+    whole = baseline.measured_seconds
+    if gain.seconds is None:
+        row.reason = gain.reason or statement("try.no-recording")
+    else:
+        row.predicted_seconds = max(0.0, whole - gain.seconds)
+        row.low_seconds, row.high_seconds = (max(0.0, whole - end) for end in (gain.high, gain.low))
+        row.rung = "calibrated"
+    last = runs[-1]
+    row.pinning_seconds = last.counts.get("pinning_seconds", 0.0)
+    row.changed_bytes = int(last.counts.get("changed_bytes", 0))
+    row.kept = [Kept(reason, *counts) for reason, counts in last.kept.items()]
+    if last.status != 0:
+        row.output = "failed"
+        row.why = (
+            statement("try.too-long")
+            if last.status is None
+            else statement("try.failed", status=last.status, line=last.last_line)
+        )
+        return row
+    for run in runs:
+        verdict, row.difference = compared(references, run.outputs)
+        row.output = verdict if verdict != "identical" else row.output
+        if verdict == "altered":
+            break
+    times = [run.seconds for run in runs]
+    row.measured_seconds, half = median(times), _interval(times)[1]
+    row.measured_low_seconds = max(0.0, row.measured_seconds - half)
+    row.measured_high_seconds = row.measured_seconds + half
+    row.cuda_seconds = _median(run.cuda_seconds for run in runs)
+    ratio, half = _log_speedup(unchanged, runs)
+    row.speedup, row.speedup_low, row.speedup_high = (math.exp(ratio + part) for part in (0.0, -half, half))
+    return row

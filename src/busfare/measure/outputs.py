@@ -1,0 +1,134 @@
+"""Whether a changed program prints and writes what it does unchanged; what already differs between unchanged runs is left
+out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from typing import Literal
+
+from msgspec import Struct
+
+#: A number in a line, with its sign and exponent.
+NUMBER = re.compile(rb"(?<![A-Za-z0-9_.])[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
+#: Words and units of measured times and rates, which no two runs share, in a line whose numbers are '#'.
+TIMED = re.compile(
+    rb"(?i)\b(?:times?|timer|timings?|elapsed|took|duration|latency|runtime|bandwidth|throughput|speed|speedup|fps|perf"
+    rb"|performance|[a-z]*seconds?|[kmgt]?flops?)\b|#\s*(?:[nmu]?s|[mun]?secs?|min)\b|[a-z]/s(?:ec)?\b"
+)
+#: The longest output that is compared line by line, bytes: longer ones must be equal.
+MOST_COMPARED = 64 << 20
+Verdict = Literal["identical", "same", "altered", "failed"]
+
+
+class Difference(Struct):
+    """The first line that a change altered: in which output, its number from 1, and both texts."""
+
+    output: str
+    line: int
+    unchanged: str
+    changed: str
+
+
+@dataclass(frozen=True)
+class Lines:
+    """An output by lines: each as its text without numbers, and its numbers."""
+
+    texts: list[bytes]
+    numbers: list[list[bytes]]
+
+    @classmethod
+    def of(cls, output: bytes) -> Lines:
+        lines = re.split(rb"[\r\n]+", output)
+        return cls([NUMBER.sub(b"#", line) for line in lines], [NUMBER.findall(line) for line in lines])
+
+
+@dataclass
+class Reference:
+    """What unchanged runs leave in one output, `name`: `runs`, one or more. What they differ in is not compared: numbers in
+    lines of one text, and lines that some of them lack; nor are measured times.
+    """
+
+    name: str
+    runs: Sequence[bytes]
+    left_out: int = 0
+    _lines: list[Lines] = field(init=False)
+    _masked: set[tuple[bytes, int]] = field(init=False, default_factory=set)
+
+    def __post_init__(self) -> None:
+        self._lines = [Lines.of(run) for run in self.runs if len(run) <= MOST_COMPARED]
+        first = self._lines[0] if self._lines else Lines([], [])
+        for other in self._lines:
+            for text, ours, theirs in zip(first.texts, first.numbers, other.numbers, strict=False):
+                differ = (n for n, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b)
+                self._masked.update((text, n) for n in differ)
+        for text, numbers in zip(first.texts, first.numbers, strict=True):
+            self._masked.update((text, n) for n in range(len(numbers) if TIMED.search(text) else 0))
+        self.left_out = sum(
+            (text, n) in self._masked
+            for text, numbers in zip(first.texts, first.numbers, strict=True)
+            for n in range(len(numbers))
+        )
+
+    def comparable(self) -> bool:
+        """Whether unchanged runs agree in all but numbers."""
+        return len(self._lines) == len(self.runs) and all(
+            lines.texts == self._lines[0].texts for lines in self._lines
+        )
+
+    def difference(self, changed: bytes) -> Difference | None:
+        """The first line of `changed` that no unchanged run explains; None where there is none."""
+        if changed in self.runs:
+            return None
+        if not self.comparable():
+            return self._of_lines_in_any_order(changed)
+        first, lines = self._lines[0], Lines.of(changed)
+        missing: tuple[bytes, list[bytes]] = (b"", [])
+        pairs = zip_longest(
+            zip(first.texts, first.numbers, strict=True),
+            zip(lines.texts, lines.numbers, strict=True),
+            fillvalue=missing,
+        )
+        for line, ((text, ours), (new_text, theirs)) in enumerate(pairs, 1):
+            same = text == new_text and all(
+                a == b or (text, n) in self._masked
+                for n, (a, b) in enumerate(zip(ours, theirs, strict=False))
+            )
+            if not same:
+                return self._at(line, changed)
+        return None
+
+    def _of_lines_in_any_order(self, changed: bytes) -> Difference | None:
+        """Where unchanged runs differ in lines, too: the lines that all of them share must be there."""
+        if len(self._lines) < len(self.runs):
+            return Difference(
+                self.name, 1, f"{len(self.runs[0]):,} bytes", f"{len(changed):,} bytes that differ"
+            )
+        shared = set.intersection(*(set(lines.texts) for lines in self._lines))
+        missing = shared - set(Lines.of(changed).texts)
+        if not missing:
+            return None
+        line = next(n for n, text in enumerate(self._lines[0].texts, 1) if text in missing)
+        return self._at(line, changed)
+
+    def _at(self, line: int, changed: bytes) -> Difference:
+        return Difference(self.name, line, _line(self.runs[0], line), _line(changed, line))
+
+
+def _line(output: bytes, number: int) -> str:
+    lines = re.split(rb"[\r\n]+", output)
+    return lines[number - 1].decode("utf-8", "replace")[:200] if number <= len(lines) else "(no such line)"
+
+
+def compared(references: Iterable[Reference], outputs: Iterable[bytes]) -> tuple[Verdict, Difference | None]:
+    """What a changed run's `outputs` are, each beside its reference."""
+    verdict: Verdict = "identical"
+    for reference, output in zip(references, outputs, strict=True):
+        if (difference := reference.difference(output)) is not None:
+            return "altered", difference
+        if output not in reference.runs:
+            verdict = "same"
+    return verdict, None

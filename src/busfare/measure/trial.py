@@ -1,0 +1,206 @@
+"""Runs of a program for `busfare try`: recorded, unchanged, and with changes that a library makes between the program and
+the CUDA driver.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from threading import Event, Timer
+
+from busfare.errors import InputError, NoGpuError
+from busfare.measure.record import add_lines, environment, recorder_library, shared_library
+from busfare.questions import Record
+
+LIBRARY = "libbusfare_try.so"
+VARIABLE = "BUSFARE_TRY_"
+#: A changed run may take so many times as long as an unchanged one, and so many seconds more, before it is ended.
+MOST_TIMES, MORE_S = 10, 30
+#: A program that is asked to end has so many seconds for it.
+END_S = 5
+#: For how long the processor is watched before a round of runs, s; how many busy cores disturb it.
+WATCHED_S, BUSY_CORES = 0.1, 1.0
+
+
+@dataclass(frozen=True)
+class Run:
+    """How a run ended: `status` is None where it took longer than it may. `seconds`: of the whole process; `cuda_seconds`:
+    from the first call of the CUDA driver to the last. `counts`: what the library counted, by name, in all processes;
+    `kept`: copies and bytes that it left as they were, by reason.
+    """
+
+    status: int | None
+    seconds: float
+    outputs: list[bytes]
+    last_line: str
+    cuda_seconds: float | None = None
+    counts: Mapping[str, float] = field(default_factory=dict)
+    kept: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+
+
+class Program:
+    """A program and its arguments, run again and again in the same folder.
+
+    `compare`: the files that it writes: each run begins without them, and in the end they are as they were found. Its
+    standard input is the file that this process has there, from its beginning, or empty.
+    Raises InputError where there is no such program, NoGpuError where there is no driver.
+    """
+
+    def __init__(self, command: Sequence[str], compare: Sequence[Path], timeout: float | None) -> None:
+        if not command:
+            raise InputError("no program to try; give it after `--`: busfare try -- ./app")
+        if (program := shutil.which(command[0])) is None:
+            raise InputError(f"{command[0]}: no such program; check its path and its execute permission")
+        if shared_library("libcuda.so.1") is None:
+            raise NoGpuError(
+                "no NVIDIA driver (libcuda.so.1 cannot be loaded); try programs where there is a GPU"
+            )
+        self.library = recorder_library().with_name(LIBRARY)
+        if not self.library.is_file():
+            raise InputError(f"{self.library}: the library is missing; reinstall busfare")
+        self.command, self.compare, self.timeout = [program, *command[1:]], compare, timeout
+        self._found: dict[Path, bytes] = {}
+
+    @contextmanager
+    def files_apart(self) -> Iterator[None]:
+        """Keeps the files of `compare` as they were found while the context lasts."""
+        for path in self.compare:
+            if path.exists() and not path.is_file():
+                raise InputError(f"{path}: is not a file; name files that the program writes")
+            if path.is_file():
+                self._found[path] = path.read_bytes()
+        try:
+            yield
+        finally:
+            for path in self.compare:
+                path.unlink(missing_ok=True)
+            for path, content in self._found.items():
+                path.write_bytes(content)
+
+    def recorded(self, folder: Path) -> Run:
+        """Runs it with the recorder, whose files are in the new `folder` then."""
+        folder.mkdir()
+        name = f"{os.getpid()}-{time.time_ns()}"
+        variables = environment(f"{folder}/", Record(stacks=True), self.command)
+        run = self._run(variables | {"BUSFARE_RECORD_RUN": name}, None)
+        for file in folder.glob("*"):
+            add_lines(file, name)
+        return run
+
+    def run(self, change: str = "", unchanged_seconds: float | None = None) -> Run:
+        """Runs it with a `change` of `questions.Try`, or none. Ends a run that takes far longer than `unchanged_seconds`."""
+        name, equals, value = change.partition("=")
+        changes = "" if equals and name != "batch" else change
+        preload = f"{self.library} {os.environ.get('LD_PRELOAD', '')}".strip()
+        with tempfile.TemporaryDirectory(prefix="busfare-") as folder:
+            variables = {
+                "LD_PRELOAD": preload,
+                f"{VARIABLE}CHANGES": changes,
+                f"{VARIABLE}REPORT": f"{folder}/report",
+            }
+            if equals and not changes:
+                variables[name] = value
+            most = None if unchanged_seconds is None else MOST_TIMES * unchanged_seconds + MORE_S
+            run = self._run(variables, self.timeout if most is None else min(most, self.timeout or most))
+            return _with_reports(run, Path(folder))
+
+    def _run(self, variables: Mapping[str, str], timeout: float | None) -> Run:
+        for path in self.compare:
+            path.unlink(missing_ok=True)
+        with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors, _input() as given:
+            begin = time.perf_counter()
+            process = subprocess.Popen(
+                self.command,
+                env={**os.environ, **variables},
+                stdin=given,
+                stdout=output,
+                stderr=errors,
+                start_new_session=True,
+            )
+            late = Event()
+
+            def end_late() -> None:
+                late.set()
+                _end(process)
+
+            # Not `wait(timeout)`, which looks only every 50 ms whether the program has ended.
+            timer = Timer(timeout or 0.0, end_late)
+            try:
+                if timeout is not None:
+                    timer.start()
+                status = process.wait()
+                seconds = time.perf_counter() - begin
+            finally:
+                timer.cancel()
+                _end(process)
+            output.seek(0)
+            errors.seek(max(0, errors.seek(0, os.SEEK_END) - 4096))
+            written = [
+                output.read(),
+                *(path.read_bytes() if path.is_file() else b"" for path in self.compare),
+            ]
+            said = (errors.read() or written[0][-4096:]).decode("utf-8", "replace").split("\n")
+        last = next((line.strip() for line in reversed(said) if line.strip()), "")
+        return Run(None if late.is_set() else 128 - status if status < 0 else status, seconds, written, last)
+
+
+@contextmanager
+def _input() -> Iterator[int]:
+    """Standard input where that is a file, from its beginning; else nothing."""
+    with suppress(OSError):
+        if stat.S_ISREG(os.fstat(0).st_mode):
+            os.lseek(0, 0, os.SEEK_SET)
+            yield 0
+            return
+    yield subprocess.DEVNULL
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Ends the program, if it still runs, and what it started."""
+    for number in (signal.SIGTERM, signal.SIGKILL) if process.poll() is None else (signal.SIGKILL,):
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(END_S)
+
+
+def _with_reports(run: Run, folder: Path) -> Run:
+    """`run` with what the library left of each process that used CUDA."""
+    counts, kept = dict[str, float](), dict[str, tuple[int, int]]()
+    first, last = list[int](), list[int]()
+    lines = (report.read_text("utf-8", "replace").splitlines() for report in sorted(folder.iterdir()))
+    for name, *values in filter(None, map(str.split, chain.from_iterable(lines))):
+        if name == "kept":
+            copies, bytes_ = kept.get(values[0], (0, 0))
+            kept[values[0]] = copies + int(values[1]), bytes_ + int(values[2])
+        elif name in ("first_call_ns", "last_call_ns"):
+            (first if name == "first_call_ns" else last).append(int(values[0]))
+        elif name != "program":
+            counts[name] = counts.get(name, 0.0) + float(values[0])
+    cuda = (max(last) - min(first)) * 1e-9 if first and last else None
+    return Run(run.status, run.seconds, run.outputs, run.last_line, cuda, counts, kept)
+
+
+def busy_cores() -> float | None:
+    """How many cores of this host other programs use now; None where the system does not say."""
+
+    def busy_ticks() -> int:
+        user, nice, system, _, _, irq, soft, *_ = map(int, Path("/proc/stat").read_text().split()[1:11])
+        return user + nice + system + irq + soft
+
+    try:
+        before = busy_ticks()
+        time.sleep(WATCHED_S)
+        return (busy_ticks() - before) / (os.sysconf("SC_CLK_TCK") * WATCHED_S)
+    except (OSError, ValueError):
+        return None
