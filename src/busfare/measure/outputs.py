@@ -45,6 +45,13 @@ class Lines:
         lines = re.split(rb"[\r\n]+", output)
         return cls([NUMBER.sub(b"#", line) for line in lines], [NUMBER.findall(line) for line in lines])
 
+    def untimed(self) -> list[tuple[bytes, ...]]:
+        """Each line with its numbers, unless these are measured times."""
+        return [
+            (text, *([] if TIMED.search(text) else numbers))
+            for text, numbers in zip(self.texts, self.numbers, strict=True)
+        ]
+
 
 @dataclass
 class Reference:
@@ -107,11 +114,11 @@ class Reference:
             return Difference(
                 self.name, 1, f"{len(self.runs[0]):,} bytes", f"{len(changed):,} bytes that differ"
             )
-        shared = set.intersection(*(set(lines.texts) for lines in self._lines))
-        missing = shared - set(Lines.of(changed).texts)
+        shared = set[tuple[bytes, ...]].intersection(*map(set, map(Lines.untimed, self._lines)))
+        missing = shared - {*Lines.of(changed).untimed()}
         if not missing:
             return None
-        line = next(n for n, text in enumerate(self._lines[0].texts, 1) if text in missing)
+        line = next(n for n, key in enumerate(self._lines[0].untimed(), 1) if key in missing)
         return self._at(line, changed)
 
     def _at(self, line: int, changed: bytes) -> Difference:

@@ -1,0 +1,89 @@
+"""What of a changed program's output counts as changed."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from busfare.measure.outputs import MOST_COMPARED, Reference, compared
+
+LOG = b"epoch 1 loss 2.301\nepoch 2 loss 1.998\nTime: 0.31 s\nchecksum 7f3a\n"
+
+
+def verdict(unchanged: list[bytes], changed: bytes) -> str:
+    return compared([Reference("standard output", unchanged)], [changed])[0]
+
+
+@pytest.mark.parametrize(
+    ("unchanged", "changed", "expected"),
+    [
+        ([LOG, LOG], LOG, "identical"),
+        ([LOG], LOG.replace(b"0.31", b"0.12"), "same"),  # a time
+        ([b"GFLOP/s 31\n"], b"GFLOP/s 44\n", "same"),
+        ([b"copied at 11.2 GB/s\n"], b"copied at 44 GB/s\n", "same"),
+        ([b"ran for 12ms\n"], b"ran for 4ms\n", "same"),
+        ([LOG, LOG], LOG.replace(b"2.301", b"2.302"), "altered"),
+        ([LOG, LOG], LOG.replace(b"7f3a", b"7f3b"), "altered"),
+        ([LOG, LOG], LOG + b"error\n", "altered"),
+        ([LOG, LOG], b"", "altered"),
+        ([LOG, LOG], LOG.replace(b"epoch 2", b"epoch 3"), "altered"),
+        # A number that unchanged runs print differently, in every line of its kind.
+        ([b"a 1 x 5\n", b"a 2 x 5\n"], b"a 3 x 5\n", "same"),
+        ([b"a 1 x 5\n", b"a 2 x 5\n"], b"a 3 x 6\n", "altered"),
+        (
+            [b"step 1 in 3\nstep 2 in 3\n", b"step 1 in 3\nstep 2 in 4\n"],
+            b"step 1 in 9\nstep 2 in 9\n",
+            "same",
+        ),
+        # Lines that come in another order: those that all runs have must be there.
+        ([b"rank a\nrank b\nsum 9\n", b"rank b\nrank a\nsum 9\n"], b"rank b\nrank a\nsum 9\n", "identical"),
+        ([b"rank a\nrank b\nsum 9\n", b"rank b\nrank a\nsum 9\n"], b"rank b\nrank a\nfailed\n", "altered"),
+        ([b"rank a\nsum 9\n", b"sum 9\nrank a\n"], b"sum 8\nrank a\n", "altered"),
+        ([b"10%\r20%\rdone\n"], b"10%\r20%\rdone\n", "identical"),
+        ([b"\xff\x00\x01", b"\xff\x00\x01"], b"\xff\x00\x02", "altered"),
+    ],
+)
+def test_only_what_unchanged_runs_do_not_explain_is_altered(
+    unchanged: list[bytes], changed: bytes, expected: str
+) -> None:
+    assert verdict(unchanged, changed) == expected
+
+
+def test_the_first_altered_line_is_named() -> None:
+    _, difference = compared([Reference("out.dat", [LOG])], [LOG.replace(b"1.998", b"nan")])
+    assert difference is not None
+    assert (difference.output, difference.line) == ("out.dat", 2)
+    assert (difference.unchanged, difference.changed) == ("epoch 2 loss 1.998", "epoch 2 loss nan")
+
+
+def test_numbers_that_are_not_compared_are_counted() -> None:
+    assert Reference("", [LOG]).left_out == 1
+    assert Reference("", [b"a 1\n", b"a 2\n"]).left_out == 1
+    assert Reference("", [b"a 1\n", b"a 1\n"]).left_out == 0
+
+
+def test_long_outputs_must_be_equal() -> None:
+    long = bytes(MOST_COMPARED + 1)
+    assert verdict([long], long) == "identical"
+    assert verdict([long], long[:-1] + b"1") == "altered"
+
+
+def test_every_output_counts() -> None:
+    references = [Reference("standard output", [LOG]), Reference("out.dat", [b"1 2 3"])]
+    assert compared(references, [LOG, b"1 2 4"])[0] == "altered"
+    assert compared(references, [LOG, b"1 2 3"])[0] == "identical"
+
+
+@given(st.lists(st.binary(max_size=60), min_size=1, max_size=3))
+def test_what_an_unchanged_run_left_is_never_altered(runs: list[bytes]) -> None:
+    assert all(verdict(runs, run) == "identical" for run in runs)
+
+
+@given(st.lists(st.integers(0, 99), min_size=1, max_size=8), st.integers(0, 7))
+def test_a_stable_number_that_changes_is_always_seen(numbers: list[int], place: int) -> None:
+    text = " ".join(f"v{n} {number}" for n, number in enumerate(numbers)).encode()
+    changed = [*numbers]
+    changed[place % len(numbers)] += 1
+    other = " ".join(f"v{n} {number}" for n, number in enumerate(changed)).encode()
+    assert verdict([text, text], other) == "altered"
