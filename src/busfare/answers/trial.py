@@ -18,7 +18,7 @@ from busfare.answers.units import student_quantile
 from busfare.errors import BusfareError
 from busfare.measure.outputs import Difference, Reference, Verdict, compared
 from busfare.measure.run import Progress
-from busfare.measure.trial import Program, Run, busy_cores
+from busfare.measure.trial import NS, Program, Run, busy_cores
 from busfare.questions import Try as Question
 from busfare.questions.measuring import LEAST_RUNS
 from busfare.statements import Words, statement
@@ -216,8 +216,8 @@ def _result(
         cuda_seconds=_median(run.cuda_seconds for run in unchanged),
         runs=len(unchanged),
         recorded_seconds=0.0,
-        pageable_copies=int(counts.get("pageable_copies", 0)),
-        pageable_bytes=int(counts.get("pageable_bytes", 0)),
+        pageable_copies=counts.get("pageable_copies", 0),
+        pageable_bytes=counts.get("pageable_bytes", 0),
     )
     return Try(
         command=join(program.command),
@@ -259,8 +259,8 @@ def _tried(
         row.low_seconds, row.high_seconds = (max(0.0, whole - end) for end in (gain.high, gain.low))
         row.rung = "calibrated"
     last = runs[-1]
-    row.pinning_seconds = last.counts.get("pinning_seconds", 0.0)
-    row.changed_bytes = int(last.counts.get("changed_bytes", 0))
+    row.pinning_seconds = last.counts.get("pinning_ns", 0) * NS
+    row.changed_bytes = last.counts.get("changed_bytes", 0)
     row.kept = [Kept(reason, *counts) for reason, counts in last.kept.items()]
     if last.status != 0:
         row.output = "failed"

@@ -11,17 +11,20 @@ import stat
 import subprocess
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
-from itertools import chain
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Event, Timer
+
+import numpy as np
 
 from busfare.errors import InputError, NoGpuError
 from busfare.measure.record import add_lines, environment, recorder_library, shared_library
 from busfare.questions import Record
 
+NS = 1e-9
 LIBRARY = "libbusfare_try.so"
 VARIABLE = "BUSFARE_TRY_"
 #: A changed run may take so many times as long as an unchanged one, and so many seconds more, before it is ended.
@@ -44,7 +47,7 @@ class Run:
     outputs: list[bytes]
     last_line: str
     cuda_seconds: float | None = None
-    counts: Mapping[str, float] = field(default_factory=dict)
+    counts: Mapping[str, int] = field(default_factory=dict)
     kept: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
 
@@ -175,20 +178,20 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _with_reports(run: Run, folder: Path) -> Run:
-    """`run` with what the library left of each process that used CUDA."""
-    counts, kept = dict[str, float](), dict[str, tuple[int, int]]()
-    first, last = list[int](), list[int]()
-    lines = (report.read_text("utf-8", "replace").splitlines() for report in sorted(folder.iterdir()))
-    for name, *values in filter(None, map(str.split, chain.from_iterable(lines))):
-        if name == "kept":
-            copies, bytes_ = kept.get(values[0], (0, 0))
-            kept[values[0]] = copies + int(values[1]), bytes_ + int(values[2])
-        elif name in ("first_call_ns", "last_call_ns"):
-            (first if name == "first_call_ns" else last).append(int(values[0]))
-        elif name != "program":
-            counts[name] = counts.get(name, 0.0) + float(values[0])
-    cuda = (max(last) - min(first)) * 1e-9 if first and last else None
-    return Run(run.status, run.seconds, run.outputs, run.last_line, cuda, counts, kept)
+    """`run` with what the library left of each process that used CUDA (native/recorder/trial/report.h)."""
+    counts, spans = Counter[str](), list[tuple[int, int]]()
+    for report in folder.iterdir():
+        rows = np.fromfile(report, [("name", "S24"), ("value", "<u8")])
+        values = {name.decode(): int(value) for name, value in rows}
+        if values.get("first_call_ns"):
+            spans.append((values.pop("first_call_ns"), values.pop("last_call_ns")))
+            counts.update(values)
+    reasons = [
+        name.removeprefix("kept ") for name, copies in counts.items() if name.startswith("kept ") and copies
+    ]
+    kept = {reason: (counts[f"kept {reason}"], counts[f"{reason} bytes"]) for reason in reasons}
+    cuda = (max(end for _, end in spans) - min(begin for begin, _ in spans)) * NS if spans else None
+    return replace(run, cuda_seconds=cuda, counts=counts, kept=kept)
 
 
 def busy_cores() -> float | None:

@@ -23,14 +23,13 @@ OUTPUTS = {
 }
 #: Why the library left copies as they were.
 KEPT = {
-    "small": "too small to pin",
+    "small": "too small",
     "first-use": "copied once",
-    "non-blocking-stream": "the program uses non-blocking streams",
-    "capture": "in a CUDA graph",
-    "managed": "to managed memory",
+    "capture": "in CUDA graphs",
+    "host-visible": "to memory that the CPU can read",
     "stack": "in stack memory",
-    "register-failed": "the driver refused to pin them",
-    "memory-limit": "the limit of pinned memory is reached",
+    "refused": "refused by the driver",
+    "limit": "above the limit of pinned memory",
 }
 #: More busy cores than this disturb the measurement.
 BUSY_CORES = 1.0

@@ -1,0 +1,219 @@
+// Stands in for libcuda.so.1 in tests of `busfare try`: its GPU is memory of the host, and does what it is given as late
+// as the driver may, when it is waited for. It logs its calls to the file FAKE_LOG, and ends the program where memory
+// that is registered has gone, or was released before a copy of it.
+
+#define __CUDA_API_VERSION_INTERNAL
+#include <cuda.h>
+#include <dlfcn.h>
+#include <sys/mman.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace {
+
+using Address = uintptr_t;
+std::map<Address, size_t> g_device, g_registered, g_allocated;
+std::vector<std::function<void()>> g_queue;  ///< of all streams, in order
+bool g_captured = false;
+unsigned g_scheduling = 0;
+
+const char* within(const std::map<Address, size_t>& ranges, const void* memory) {
+    const auto at = ranges.upper_bound(reinterpret_cast<Address>(memory));
+    if (at == ranges.begin()) return nullptr;
+    const auto& [begin, bytes] = *std::prev(at);
+    return reinterpret_cast<Address>(memory) < begin + bytes ? "in" : nullptr;
+}
+bool pinned(const void* memory) {
+    return within(g_registered, memory) || within(g_allocated, memory);
+}
+
+[[noreturn]] void fail(const char* what) {
+    std::fprintf(stderr, "stand-in: %s\n", what);
+    std::_Exit(99);
+}
+
+void check() {
+    for (const auto& [begin, bytes] : g_registered) {
+        std::vector<unsigned char> pages(bytes / 4096 + 1);
+        if (mincore(reinterpret_cast<void*>(begin), bytes, pages.data()) != 0) fail("registered memory has gone");
+    }
+}
+
+void log(const std::string& line) {
+    static FILE* const file = std::getenv("FAKE_LOG") ? std::fopen(std::getenv("FAKE_LOG"), "a") : nullptr;
+    if (file) std::fprintf(file, "%s\n", line.c_str()), std::fflush(file);
+    check();
+}
+
+void drain() {
+    auto queue = std::move(g_queue);
+    g_queue.clear();
+    for (const auto& work : queue) work();
+}
+
+CUresult copied(const char* what, void* to, const void* from, size_t bytes, const void* host, bool blocking) {
+    const bool fast = pinned(host);
+    const char* const kind = within(g_allocated, host) ? "staged" : fast ? "pinned" : "pageable";
+    log(std::string(what) + " " + kind + " " + std::to_string(bytes));
+    if (g_captured) return CUDA_SUCCESS;
+    const auto work = [=] {
+        if (fast && !pinned(host)) fail("memory was released before its copy");
+        std::memcpy(to, from, bytes);
+    };
+    if (blocking || !fast) {
+        drain();
+        work();
+    } else {
+        g_queue.push_back(work);
+    }
+    return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+extern "C" {
+
+int fake_registered() {
+    return static_cast<int>(g_registered.size());
+}
+unsigned fake_scheduling() {
+    return g_scheduling;
+}
+void fake_capture(int on) {
+    g_captured = on;
+}
+
+CUresult cuInit(unsigned) {
+    return CUDA_SUCCESS;
+}
+CUresult cuDeviceGetCount(int* count) {
+    *count = 1;
+    return CUDA_SUCCESS;
+}
+CUresult cuDeviceGet(CUdevice* device, int) {
+    *device = 0;
+    return CUDA_SUCCESS;
+}
+CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice, unsigned flags) {
+    g_scheduling = flags;
+    return CUDA_SUCCESS;
+}
+CUresult cuCtxGetCurrent(CUcontext* context) {
+    *context = reinterpret_cast<CUcontext>(1);
+    return CUDA_SUCCESS;
+}
+CUresult cuCtxSetCurrent(CUcontext) {
+    return CUDA_SUCCESS;
+}
+CUresult cuCtxDestroy_v2(CUcontext) {
+    if (!g_registered.empty()) fail("memory is registered in a context that is destroyed");
+    return CUDA_SUCCESS;
+}
+CUresult cuMemAlloc_v2(CUdeviceptr* memory, size_t bytes) {
+    void* const made = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
+    g_device[reinterpret_cast<Address>(made)] = bytes;
+    *memory = reinterpret_cast<CUdeviceptr>(made);
+    return CUDA_SUCCESS;
+}
+CUresult cuMemHostAlloc(void** memory, size_t bytes, unsigned) {
+    *memory = std::aligned_alloc(4096, bytes);
+    g_allocated[reinterpret_cast<Address>(*memory)] = bytes;
+    return CUDA_SUCCESS;
+}
+CUresult cuMemHostRegister_v2(void* memory, size_t bytes, unsigned) {
+    if (std::getenv("FAKE_REFUSE")) return CUDA_ERROR_OUT_OF_MEMORY;
+    const auto begin = reinterpret_cast<Address>(memory);
+    for (const auto& [other, size] : g_registered) {
+        if (begin < other + size && other < begin + bytes) return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+    }
+    g_registered[begin] = bytes;
+    log("register " + std::to_string(bytes));
+    return CUDA_SUCCESS;
+}
+CUresult cuMemHostUnregister(void* memory) {
+    log("unregister");
+    return g_registered.erase(reinterpret_cast<Address>(memory)) ? CUDA_SUCCESS : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+}
+CUresult cuPointerGetAttribute(void* value, CUpointer_attribute which, CUdeviceptr pointer) {
+    const void* const memory = reinterpret_cast<void*>(pointer);
+    const bool device = within(g_device, memory);
+    if (!device && !pinned(memory)) return CUDA_ERROR_INVALID_VALUE;
+    const unsigned type = device ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
+    const unsigned managed = device && std::getenv("FAKE_MANAGED");
+    const bool is_managed = which == CU_POINTER_ATTRIBUTE_IS_MANAGED;
+    std::memcpy(value, is_managed ? &managed : &type, is_managed ? 1 : sizeof type);
+    return CUDA_SUCCESS;
+}
+CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
+    static CUstreamCaptureMode now = CU_STREAM_CAPTURE_MODE_GLOBAL;
+    std::swap(*mode, now);
+    return CUDA_SUCCESS;
+}
+CUresult cuStreamIsCapturing(CUstream, CUstreamCaptureStatus* status) {
+    *status = g_captured ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
+    return CUDA_SUCCESS;
+}
+CUresult cuStreamCreate(CUstream* stream, unsigned) {
+    *stream = reinterpret_cast<CUstream>(0x99);
+    return CUDA_SUCCESS;
+}
+CUresult cuStreamSynchronize(CUstream) {
+    if (g_captured) fail("a stream that is captured was waited for");
+    log("synchronize");
+    drain();
+    return CUDA_SUCCESS;
+}
+CUresult cuCtxSynchronize() {
+    drain();
+    return CUDA_SUCCESS;
+}
+CUresult cuEventCreate(CUevent* event, unsigned) {
+    *event = reinterpret_cast<CUevent>(2);
+    return CUDA_SUCCESS;
+}
+CUresult cuEventRecord(CUevent, CUstream) {
+    return CUDA_SUCCESS;
+}
+CUresult cuEventSynchronize(CUevent) {
+    log("event");
+    drain();
+    return CUDA_SUCCESS;
+}
+CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void* from, size_t bytes) {
+    return copied("h2d", reinterpret_cast<void*>(to), from, bytes, from, true);
+}
+CUresult cuMemcpyDtoH_v2(void* to, CUdeviceptr from, size_t bytes) {
+    return copied("d2h", to, reinterpret_cast<void*>(from), bytes, to, true);
+}
+CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void* from, size_t bytes, CUstream) {
+    return copied("h2d-async", reinterpret_cast<void*>(to), from, bytes, from, false);
+}
+CUresult cuMemcpyDtoHAsync_v2(void* to, CUdeviceptr from, size_t bytes, CUstream) {
+    return copied("d2h-async", to, reinterpret_cast<void*>(from), bytes, to, false);
+}
+CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream) {
+    const auto *const into = reinterpret_cast<void*>(to), *const out = reinterpret_cast<void*>(from);
+    return copied("any-async", const_cast<void*>(into), out, bytes, within(g_device, into) ? out : into, false);
+}
+CUresult cuMemcpy2D_v2(const CUDA_MEMCPY2D* rows) {
+    for (size_t row = 0; row < rows->Height; ++row)
+        std::memcpy(reinterpret_cast<char*>(rows->dstDevice) + row * rows->dstPitch,
+                    static_cast<const char*>(rows->srcHost) + row * rows->srcPitch, rows->WidthInBytes);
+    log(std::string("rows ") + (pinned(rows->srcHost) ? "pinned" : "pageable"));
+    return CUDA_SUCCESS;
+}
+CUresult cuGetProcAddress_v2(const char* base, void** function, int, cuuint64_t, CUdriverProcAddressQueryResult*) {
+    *function = nullptr;
+    for (const char* version : {"_v2", ""}) {
+        if (!*function) *function = dlsym(dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD), (std::string(base) + version).c_str());
+    }
+    return *function ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+}
+
+}  // extern "C"

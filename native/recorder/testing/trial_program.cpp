@@ -1,0 +1,234 @@
+// A program for `busfare try`: `trial_program SCENARIO [HOW]`. It finds the driver as the CUDA runtime does, by
+// `cuGetProcAddress`, or HOW is `dlsym`. It prints what came back from the GPU, and ends with 1 where that is wrong.
+
+#define __CUDA_API_VERSION_INTERNAL
+#include <cuda.h>
+#include <dlfcn.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace {
+
+void* g_driver = nullptr;
+bool g_by_dlsym = false;
+
+template <typename Function>
+Function* call(const char* base, const char* symbol) {
+    static const auto address = reinterpret_cast<decltype(&cuGetProcAddress_v2)>(dlsym(g_driver, "cuGetProcAddress_v2"));
+    void* function = nullptr;
+    if (!g_by_dlsym) address(base, &function, 13000, 0, nullptr);
+    return reinterpret_cast<Function*>(g_by_dlsym ? dlsym(g_driver, symbol) : function);
+}
+#define CUDA(base, version) call<decltype(base##version)>(#base, #base #version)
+
+int fake(const char* name, int value = 0) {
+    return reinterpret_cast<int (*)(int)>(dlsym(g_driver, name))(value);
+}
+
+CUdeviceptr g_device = 0;
+constexpr size_t kDeviceBytes = size_t{64} << 20;
+
+void to_gpu(const char* host, size_t bytes) {
+    CUDA(cuMemcpyHtoD, _v2)(g_device, host, bytes);
+}
+
+/// Whether the GPU has `value` in all of so many bytes.
+bool there(char value, size_t bytes) {
+    std::vector<char> back(bytes);
+    CUDA(cuMemcpyDtoH, _v2)(back.data(), g_device, bytes);
+    for (const char byte : back) {
+        if (byte != value) return false;
+    }
+    return true;
+}
+
+char* filled(char value, size_t bytes) {
+    return static_cast<char*>(std::memset(std::malloc(bytes), value, bytes));
+}
+
+/// Copies a buffer until it is pinned, if it ever is.
+bool three_times(char* host, size_t bytes) {
+    bool right = true;
+    for (char value = 1; value < 4; ++value) {
+        std::memset(host, value, bytes);
+        to_gpu(host, bytes);
+        std::memset(host, 77, bytes);
+        right &= there(value, bytes);
+    }
+    return right;
+}
+
+bool run(const std::string& scenario) {
+    constexpr size_t kBytes = size_t{1} << 20;
+    if (scenario == "repeat" || scenario == "large") {
+        const size_t bytes = scenario == "large" ? 20 * kBytes : kBytes;
+        char* const host = filled(0, bytes);
+        const bool right = three_times(host, bytes);
+        std::printf("registered %d\n", fake("fake_registered"));
+        std::free(host);
+        std::printf("registered %d\n", fake("fake_registered"));
+        return right;
+    }
+    if (scenario == "small") {
+        char host[1000];
+        return three_times(host, sizeof host);
+    }
+    if (scenario == "stack") {
+        char host[1 << 18];
+        return three_times(host, sizeof host);
+    }
+    if (scenario == "async" || scenario == "any" || scenario == "captured") {
+        char* const host = filled(0, kBytes);
+        CUstream stream = nullptr;
+        CUDA(cuStreamCreate, )(&stream, 0);
+        bool right = true;
+        for (char value = 1; value < 6; ++value) {
+            std::memset(host, value, kBytes);
+            const bool captured = scenario == "captured" && value == 4;
+            if (captured) fake("fake_capture", 1);
+            if (scenario == "any") {
+                CUDA(cuMemcpyAsync, )(g_device, reinterpret_cast<CUdeviceptr>(host), kBytes, stream);
+            } else {
+                CUDA(cuMemcpyHtoDAsync, _v2)(g_device, host, kBytes, stream);
+            }
+            std::memset(host, 77, kBytes);
+            if (captured) fake("fake_capture", 0);
+            CUDA(cuStreamSynchronize, )(stream);
+            right &= captured || there(value, kBytes);
+        }
+        CUDA(cuMemcpyDtoHAsync, _v2)(host, g_device, kBytes, stream);
+        right &= host[0] == 5 && host[kBytes - 1] == 5;
+        std::free(host);
+        return right;
+    }
+    if (scenario == "rows") {
+        char* const host = filled(9, kBytes);
+        CUDA_MEMCPY2D rows{};
+        rows.srcMemoryType = CU_MEMORYTYPE_HOST, rows.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+        rows.srcHost = host, rows.dstDevice = g_device;
+        rows.srcPitch = rows.dstPitch = 1024, rows.WidthInBytes = 1000, rows.Height = 1024;
+        for (int time = 0; time < 3; ++time) CUDA(cuMemcpy2D, _v2)(&rows);
+        return true;
+    }
+    if (scenario == "growing") {  // parts of a buffer, which overlap
+        char* const host = filled(1, 4 * kBytes);
+        bool right = true;
+        for (size_t part = 0; part < 8; ++part) {
+            std::memset(host, static_cast<int>(part), 4 * kBytes);
+            const size_t bytes = kBytes + part * (kBytes / 4);
+            to_gpu(host + part * 100, bytes);
+            right &= there(static_cast<char>(part), bytes);
+        }
+        std::free(host);
+        std::printf("registered %d\n", fake("fake_registered"));
+        return right;
+    }
+    if (scenario == "given-back") {  // in each way there is
+        bool right = true;
+        const auto mapped = [&] {
+            void* const made = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+            right &= three_times(static_cast<char*>(made), kBytes);
+            return made;
+        };
+        munmap(mapped(), kBytes);
+        right &= fake("fake_registered") == 0;
+        void* moved = mremap(mapped(), kBytes, 3 * kBytes, MREMAP_MAYMOVE);
+        right &= fake("fake_registered") == 0;
+        munmap(moved, 3 * kBytes);
+        void* const kept = mapped();
+        madvise(kept, kBytes, MADV_DONTNEED);
+        right &= fake("fake_registered") == 0 && three_times(static_cast<char*>(kept), kBytes);
+        mmap(kept, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+        right &= fake("fake_registered") == 0;
+        char* const host = filled(0, kBytes);
+        right &= three_times(host, kBytes);
+        std::free(std::realloc(host, 40 * kBytes));
+        right &= fake("fake_registered") == 0;
+        auto* const made = new char[kBytes];
+        right &= three_times(made, kBytes);
+        delete[] made;
+        return right && fake("fake_registered") == 0;
+    }
+    if (scenario == "own-pins") {  // of the program's
+        char* const host = static_cast<char*>(std::aligned_alloc(4096, kBytes));
+        bool right = three_times(host, kBytes);
+        right &= CUDA(cuMemHostRegister, _v2)(host, kBytes, 0) == CUDA_SUCCESS;
+        right &= three_times(host, kBytes);
+        return right && CUDA(cuMemHostUnregister, )(host) == CUDA_SUCCESS;
+    }
+    if (scenario == "destroyed") {
+        char* const host = filled(0, kBytes);
+        const bool right = three_times(host, kBytes);
+        CUDA(cuCtxDestroy, _v2)(nullptr);
+        return right && fake("fake_registered") == 0;
+    }
+    if (scenario == "non-blocking") {
+        CUstream stream = nullptr;
+        CUDA(cuStreamCreate, )(&stream, CU_STREAM_NON_BLOCKING);
+        char* const host = filled(3, kBytes);
+        to_gpu(host, kBytes);
+        return *reinterpret_cast<char*>(g_device + kBytes - 1) == 3;  // without waiting
+    }
+    if (scenario == "fork") {
+        char* const host = filled(0, kBytes);
+        bool right = three_times(host, kBytes);
+        if (fork() == 0) {
+            std::free(host);
+            std::_Exit(0);
+        }
+        int status = 0;
+        wait(&status);
+        right &= status == 0 && three_times(host, kBytes);
+        std::free(host);
+        return right;
+    }
+    if (scenario == "threads") {  // each with its buffer; the driver of the test takes one call at a time
+        std::vector<std::thread> threads;
+        for (int thread = 0; thread < 4; ++thread) {
+            threads.emplace_back([] {
+                for (int time = 0; time < 200; ++time) std::free(filled(1, kBytes / 4));
+            });
+        }
+        char* const host = filled(0, kBytes);
+        const bool right = three_times(host, kBytes);
+        for (std::thread& thread : threads) thread.join();
+        std::free(host);
+        return right;
+    }
+    if (scenario == "scheduling") {
+        CUDA(cuDevicePrimaryCtxSetFlags, _v2)(0, CU_CTX_SCHED_YIELD | CU_CTX_MAP_HOST);
+        std::printf("flags %d\n", fake("fake_scheduling"));
+        return true;
+    }
+    if (scenario == "killed") {
+        char* const host = filled(0, kBytes);
+        three_times(host, kBytes);
+        raise(SIGKILL);
+    }
+    if (scenario == "next") {  // RTLD_NEXT is the library behind the caller
+        return dlsym(RTLD_NEXT, "qsort") == reinterpret_cast<void*>(&std::qsort) && !dlsym(RTLD_NEXT, "main");
+    }
+    return false;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    g_driver = dlopen("libcuda.so.1", RTLD_NOW);
+    g_by_dlsym = argc > 2;
+    if (argc < 2 || !g_driver) return 3;
+    CUDA(cuInit, )(0);
+    CUDA(cuMemAlloc, _v2)(&g_device, kDeviceBytes);
+    const bool right = run(argv[1]);
+    std::printf("%s\n", right ? "right" : "WRONG");
+    return right ? 0 : 1;
+}

@@ -1,0 +1,302 @@
+// The calls of the driver that this library shows in its place, under the driver's own names: copies that it may change,
+// and what they must respect.
+
+#define __CUDA_API_VERSION_INTERNAL  // the variants for the default stream of each thread
+#include "calls.h"
+
+#include <atomic>
+#include <utility>
+
+#include "driver.h"
+#include "pins.h"
+#include "report.h"
+#include "ring.h"
+
+using namespace busfare::trial;
+
+namespace {
+
+/// Set when the program makes streams that do not wait for the default stream, or reads memory of the GPU otherwise:
+/// what a blocking call copied must be there when it returns.
+std::atomic<bool> g_must_arrive{false};
+
+struct Copy {
+    const void* host;
+    size_t bytes;
+    CUdeviceptr device;  ///< 0: an array, or rows
+    bool to_gpu;
+    bool blocking;
+    CUstream stream;  ///< one that every variant of a call means alike
+};
+
+/// Whether the host's side is memory that the driver knows nothing of.
+bool pageable(const void* host) {
+    const BesideCaptures beside;
+    CUmemorytype type{};
+    return REAL(cuPointerGetAttribute)(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                       reinterpret_cast<CUdeviceptr>(host)) != CUDA_SUCCESS;
+}
+
+/// Whether the host cannot read this memory of the GPU.
+bool hidden(CUdeviceptr device) {
+    const BesideCaptures beside;
+    CUmemorytype type{};
+    bool managed = false;
+    const auto ask = REAL(cuPointerGetAttribute);
+    return device && ask(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, device) == CUDA_SUCCESS &&
+        type == CU_MEMORYTYPE_DEVICE && ask(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, device) == CUDA_SUCCESS &&
+        !managed;
+}
+
+/// Whether a copy is noted for a graph instead of being made.
+bool captured(const Copy& copy) {
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    const CUresult result = REAL(cuStreamIsCapturing)(copy.stream, &status);
+    return result != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+/// Makes a copy of the program: as it is (`call`), or by pinned memory.
+template <typename Call>
+CUresult moved(const Copy& copy, Call&& call) {
+    begin();
+    note_call();
+    if (Inside::active() || !active()) return call();
+    const Inside inside;
+    if (!copy.bytes) return call();
+    if (!any_pins() && !pageable(copy.host)) return call();
+    const PinUse earlier(copy.host, copy.bytes, false);
+    if (!earlier && any_pins() && !pageable(copy.host)) return call();
+    count_copy(kPageableCopies, copy.bytes);
+    const auto kept = [&](Count why) {
+        count_copy(why, copy.bytes);
+        return call();
+    };
+    const bool may_stage = changes().stage && copy.to_gpu && copy.device;
+    if (!changes().pin && !may_stage) return call();
+    if (!copy.blocking && captured(copy)) return kept(kKeptCapture);
+    if (may_stage && !earlier && copy.bytes >= kLeastStaged) {
+        if (!hidden(copy.device)) return kept(kKeptVisible);
+        const bool wait = copy.blocking && g_must_arrive.load(std::memory_order_relaxed);
+        if (staged(copy.device, copy.host, copy.bytes, copy.stream, wait)) {
+            count_copy(kChangedCopies, copy.bytes);
+            return CUDA_SUCCESS;
+        }
+        return kept(kKeptRefused);
+    }
+    if (!changes().pin) return kept(kKeptSmall);
+    const PinUse use(copy.host, copy.bytes, true);
+    if (!use) return kept(use.why());
+    CUresult result = call();
+    // From pageable memory, it would have taken the data before it returned, and brought them.
+    if (result == CUDA_SUCCESS && !copy.blocking) result = REAL(cuStreamSynchronize)(copy.stream);
+    count_copy(kChangedCopies, copy.bytes);
+    note_call();
+    return result;
+}
+
+/// Rows of a copy between host memory and the GPU; no bytes where it is none.
+Copy of_rows(const CUDA_MEMCPY2D* rows, bool blocking, CUstream stream) {
+    Copy copy{nullptr, 0, 0, true, blocking, stream};
+    if (!rows || !rows->Height) return copy;
+    const bool from_host = rows->srcMemoryType == CU_MEMORYTYPE_HOST;
+    if (from_host == (rows->dstMemoryType == CU_MEMORYTYPE_HOST)) return copy;
+    const auto* const host = static_cast<const char*>(from_host ? rows->srcHost : rows->dstHost);
+    const size_t pitch = from_host ? rows->srcPitch : rows->dstPitch;
+    const size_t first = from_host ? rows->srcXInBytes + rows->srcY * pitch : rows->dstXInBytes + rows->dstY * pitch;
+    copy.host = host + first;
+    copy.bytes = (rows->Height - 1) * pitch + rows->WidthInBytes;
+    copy.to_gpu = from_host;
+    return copy;
+}
+
+/// A copy between addresses of any memory; no bytes where not just one of them is of the host.
+Copy of_any(CUdeviceptr to, CUdeviceptr from, size_t bytes, bool blocking, CUstream stream) {
+    const Inside inside;
+    Copy copy{nullptr, 0, 0, false, blocking, stream};
+    if (!active()) return copy;
+    const bool to_gpu = hidden(to), from_gpu = hidden(from);
+    if (to_gpu == from_gpu) return copy;
+    copy = {reinterpret_cast<const void*>(to_gpu ? from : to), bytes, to_gpu ? to : from, to_gpu, blocking, stream};
+    return copy;
+}
+
+CUstream legacy(CUstream stream) {
+    return stream ? stream : CU_STREAM_LEGACY;
+}
+CUstream of_thread(CUstream stream) {
+    return stream ? stream : CU_STREAM_PER_THREAD;
+}
+
+void note_stream(unsigned flags) {
+    if (flags & CU_STREAM_NON_BLOCKING) g_must_arrive = true;
+}
+
+/// Calls that are only noted: `Number` makes a function of each.
+template <typename Function, size_t Number>
+struct Noted;
+template <typename... Arguments, size_t Number>
+struct Noted<CUresult(Arguments...), Number> {
+    static inline const char* name = nullptr;
+    static CUresult call(Arguments... arguments) {
+        static auto* const function = real<CUresult(Arguments...)>(name);
+        note_call();
+        const CUresult result = function(arguments...);
+        note_call();
+        return result;
+    }
+    static void* shown(const char* as) {
+        name = as;
+        return reinterpret_cast<void*>(&call);
+    }
+};
+
+}  // namespace
+
+extern "C" {
+
+#define SHOWN [[gnu::visibility("default")]] CUresult CUDAAPI
+
+SHOWN cuInit(unsigned flags) {
+    begin();
+    note_call();
+    const CUresult result = REAL(cuInit)(flags);
+    if (result != CUDA_SUCCESS || !changes().scheduling || Inside::active()) return result;
+    const Inside inside;
+    int devices = 0;
+    REAL(cuDeviceGetCount)(&devices);
+    for (int number = 0; number < devices; ++number) {
+        CUdevice device = 0;
+        if (REAL(cuDeviceGet)(&device, number) == CUDA_SUCCESS)
+            REAL(cuDevicePrimaryCtxSetFlags_v2)(device, changes().scheduling);
+    }
+    return result;
+}
+
+SHOWN cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned flags) {
+    const unsigned wanted = changes().scheduling;
+    return REAL(cuDevicePrimaryCtxSetFlags_v2)(device, wanted ? (flags & ~7u) | wanted : flags);
+}
+
+// The copies, for the default stream of all threads and of each.
+#define COPIES(suffix, async_suffix, meant)                                                                        \
+    SHOWN cuMemcpyHtoD_v2##suffix(CUdeviceptr to, const void* from, size_t bytes) {                                \
+        return moved({from, bytes, to, true, true, meant(nullptr)},                                                \
+                     [&] { return REAL(cuMemcpyHtoD_v2##suffix)(to, from, bytes); });                              \
+    }                                                                                                              \
+    SHOWN cuMemcpyDtoH_v2##suffix(void* to, CUdeviceptr from, size_t bytes) {                                      \
+        return moved({to, bytes, from, false, true, meant(nullptr)},                                               \
+                     [&] { return REAL(cuMemcpyDtoH_v2##suffix)(to, from, bytes); });                              \
+    }                                                                                                              \
+    SHOWN cuMemcpyHtoDAsync_v2##async_suffix(CUdeviceptr to, const void* from, size_t bytes, CUstream stream) {    \
+        return moved({from, bytes, to, true, false, meant(stream)},                                                \
+                     [&] { return REAL(cuMemcpyHtoDAsync_v2##async_suffix)(to, from, bytes, stream); });           \
+    }                                                                                                              \
+    SHOWN cuMemcpyDtoHAsync_v2##async_suffix(void* to, CUdeviceptr from, size_t bytes, CUstream stream) {          \
+        return moved({to, bytes, from, false, false, meant(stream)},                                               \
+                     [&] { return REAL(cuMemcpyDtoHAsync_v2##async_suffix)(to, from, bytes, stream); });           \
+    }                                                                                                              \
+    SHOWN cuMemcpy##suffix(CUdeviceptr to, CUdeviceptr from, size_t bytes) {                                       \
+        return moved(of_any(to, from, bytes, true, meant(nullptr)),                                                \
+                     [&] { return REAL(cuMemcpy##suffix)(to, from, bytes); });                                     \
+    }                                                                                                              \
+    SHOWN cuMemcpyAsync##async_suffix(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream) {           \
+        return moved(of_any(to, from, bytes, false, meant(stream)),                                                \
+                     [&] { return REAL(cuMemcpyAsync##async_suffix)(to, from, bytes, stream); });                  \
+    }                                                                                                              \
+    SHOWN cuMemcpy2D_v2##suffix(const CUDA_MEMCPY2D* rows) {                                                       \
+        return moved(of_rows(rows, true, meant(nullptr)), [&] { return REAL(cuMemcpy2D_v2##suffix)(rows); });      \
+    }                                                                                                              \
+    SHOWN cuMemcpy2DUnaligned_v2##suffix(const CUDA_MEMCPY2D* rows) {                                              \
+        return moved(of_rows(rows, true, meant(nullptr)),                                                          \
+                     [&] { return REAL(cuMemcpy2DUnaligned_v2##suffix)(rows); });                                  \
+    }                                                                                                              \
+    SHOWN cuMemcpy2DAsync_v2##async_suffix(const CUDA_MEMCPY2D* rows, CUstream stream) {                           \
+        return moved(of_rows(rows, false, meant(stream)),                                                          \
+                     [&] { return REAL(cuMemcpy2DAsync_v2##async_suffix)(rows, stream); });                        \
+    }
+COPIES(, , legacy)
+COPIES(_ptds, _ptsz, of_thread)
+
+SHOWN cuStreamCreate(CUstream* stream, unsigned flags) {
+    note_stream(flags);
+    return REAL(cuStreamCreate)(stream, flags);
+}
+SHOWN cuStreamCreateWithPriority(CUstream* stream, unsigned flags, int priority) {
+    note_stream(flags);
+    return REAL(cuStreamCreateWithPriority)(stream, flags, priority);
+}
+SHOWN cuPointerSetAttribute(const void* value, CUpointer_attribute attribute, CUdeviceptr pointer) {
+    g_must_arrive = true;
+    return REAL(cuPointerSetAttribute)(value, attribute, pointer);
+}
+SHOWN cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr pointer) {
+    g_must_arrive = true;
+    return REAL(cuIpcGetMemHandle)(handle, pointer);
+}
+
+// What ends registrations of the program, or makes them.
+SHOWN cuMemHostRegister_v2(void* memory, size_t bytes, unsigned flags) {
+    if (!Inside::active()) release_pins(memory, bytes);
+    return REAL(cuMemHostRegister_v2)(memory, bytes, flags);
+}
+SHOWN cuCtxDestroy_v2(CUcontext context) {
+    release_all_pins();
+    return REAL(cuCtxDestroy_v2)(context);
+}
+SHOWN cuDevicePrimaryCtxRelease_v2(CUdevice device) {
+    release_all_pins();
+    return REAL(cuDevicePrimaryCtxRelease_v2)(device);
+}
+SHOWN cuDevicePrimaryCtxReset_v2(CUdevice device) {
+    release_all_pins();
+    return REAL(cuDevicePrimaryCtxReset_v2)(device);
+}
+
+}  // extern "C"
+
+namespace busfare::trial {
+
+extern "C" CUresult cuGetProcAddress_v1(const char*, void**, int, cuuint64_t);
+
+#define CALL(name, base) Shown{#name, base, reinterpret_cast<void*>(&::name)}
+#define COPY(name, version) \
+    CALL(name##version, #name), CALL(name##version##_ptds, #name)
+#define ASYNC_COPY(name, version) CALL(name##version, #name), CALL(name##version##_ptsz, #name)
+#define NOTED(name, base) Shown{#name, base, Noted<decltype(::name), __COUNTER__>::shown(#name)}
+
+std::span<const Shown> calls() {
+    static const Shown all[] = {
+        CALL(cuGetProcAddress_v2, "cuGetProcAddress"),
+        Shown{"cuGetProcAddress", "cuGetProcAddress", reinterpret_cast<void*>(&cuGetProcAddress_v1)},
+        CALL(cuInit, "cuInit"),
+        CALL(cuDevicePrimaryCtxSetFlags_v2, "cuDevicePrimaryCtxSetFlags"),
+        COPY(cuMemcpyHtoD, _v2),
+        COPY(cuMemcpyDtoH, _v2),
+        COPY(cuMemcpy, ),
+        COPY(cuMemcpy2D, _v2),
+        COPY(cuMemcpy2DUnaligned, _v2),
+        ASYNC_COPY(cuMemcpyHtoDAsync, _v2),
+        ASYNC_COPY(cuMemcpyDtoHAsync, _v2),
+        ASYNC_COPY(cuMemcpyAsync, ),
+        ASYNC_COPY(cuMemcpy2DAsync, _v2),
+        CALL(cuStreamCreate, "cuStreamCreate"),
+        CALL(cuStreamCreateWithPriority, "cuStreamCreateWithPriority"),
+        CALL(cuPointerSetAttribute, "cuPointerSetAttribute"),
+        CALL(cuIpcGetMemHandle, "cuIpcGetMemHandle"),
+        CALL(cuMemHostRegister_v2, "cuMemHostRegister"),
+        CALL(cuCtxDestroy_v2, "cuCtxDestroy"),
+        CALL(cuDevicePrimaryCtxRelease_v2, "cuDevicePrimaryCtxRelease"),
+        CALL(cuDevicePrimaryCtxReset_v2, "cuDevicePrimaryCtxReset"),
+        NOTED(cuMemAlloc_v2, "cuMemAlloc"),
+        NOTED(cuMemFree_v2, "cuMemFree"),
+        NOTED(cuLaunchKernel, "cuLaunchKernel"),
+        NOTED(cuLaunchKernel_ptsz, "cuLaunchKernel"),
+        NOTED(cuCtxSynchronize, "cuCtxSynchronize"),
+        NOTED(cuStreamSynchronize, "cuStreamSynchronize"),
+        NOTED(cuStreamSynchronize_ptsz, "cuStreamSynchronize"),
+        NOTED(cuEventSynchronize, "cuEventSynchronize"),
+    };
+    return all;
+}
+
+}  // namespace busfare::trial

@@ -1,0 +1,147 @@
+#include "driver.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+#include "calls.h"
+#include "pins.h"
+#include "report.h"
+
+namespace busfare::trial {
+namespace {
+
+using Dlsym = void* (*)(void*, const char*);
+
+std::atomic<bool> g_stopped{false};
+
+Dlsym found_dlsym() {
+    // The first version of each machine, which all later C libraries keep.
+#ifdef __x86_64__
+    return reinterpret_cast<Dlsym>(dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.2.5"));
+#else
+    return reinterpret_cast<Dlsym>(dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.17"));
+#endif
+}
+
+void* loaded_driver() {
+    static void* driver = nullptr;  // as often as it takes: programs load it late
+    if (!driver) driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+    return driver;
+}
+
+/// What this library shows in place of the driver's `symbol`.
+void* shown(const char* symbol) {
+    for (const Shown& call : calls()) {
+        if (std::strcmp(call.symbol, symbol) == 0) return call.function;
+    }
+    return nullptr;
+}
+
+void replace(const char* base, void** function) {
+    if (!function || !*function) return;
+    for (const Shown& call : calls()) {
+        // Only the version that is wrapped: others take other arguments.
+        if (std::strcmp(call.base, base) == 0 && *function == of_driver(call.symbol)) {
+            *function = call.function;
+            return;
+        }
+    }
+}
+
+Changes read_changes() {
+    const char* const text = std::getenv("BUSFARE_TRY_CHANGES");
+    Changes changes;
+    for (std::string rest = text ? text : ""; !rest.empty();) {
+        const size_t comma = rest.find(',');
+        const std::string word = rest.substr(0, comma);
+        rest = comma == std::string::npos ? "" : rest.substr(comma + 1);
+        changes.pin |= word == "pin";
+        changes.stage |= word == "async";
+        if (word == "spin") changes.scheduling = CU_CTX_SCHED_SPIN;
+        if (word == "block") changes.scheduling = CU_CTX_SCHED_BLOCKING_SYNC;
+        if (word.starts_with("batch=")) changes.batch_below = std::strtoull(word.c_str() + 6, nullptr, 10);
+    }
+    return changes;
+}
+
+}  // namespace
+
+void* real_dlsym(void* handle, const char* name) {
+    static const Dlsym function = found_dlsym();
+    return function(handle, name);
+}
+
+void* of_driver(const char* name) {
+    const Inside inside;
+    void* const driver = loaded_driver();
+    return driver ? real_dlsym(driver, name) : nullptr;
+}
+
+const Changes& changes() {
+    static const Changes changes = read_changes();
+    return changes;
+}
+
+bool active() {
+    return !g_stopped.load(std::memory_order_relaxed);
+}
+
+void stop() {
+    g_stopped = true;
+}
+
+void begin() {
+    static const bool once = [] {
+        // Handlers of exit that are made later, as the driver's, run earlier: what follows them is the loader's.
+        std::atexit(stop);
+        pthread_atfork(release_all_pins, nullptr, [] {
+            stop();
+            report_of_child();
+        });
+        return true;
+    }();
+    (void)once;
+}
+
+}  // namespace busfare::trial
+
+using namespace busfare::trial;
+
+extern "C" {
+
+/// Of the C library, but for the calls of the driver that this library shows. All others are handed over by a jump,
+/// so that RTLD_NEXT means the library behind the caller.
+[[gnu::visibility("default"), gnu::optimize("O2")]] void* dlsym(void* handle, const char* name) {
+    static const Dlsym function = found_dlsym();
+    if (name[0] != 'c' || name[1] != 'u' || Inside::active()) return function(handle, name);
+    void* const call = shown(name);
+    if (!call) return function(handle, name);
+    void* const found = function(handle, name);
+    return found && found == of_driver(name) ? call : found;
+}
+
+[[gnu::visibility("default")]] CUresult cuGetProcAddress_v2(const char* symbol, void** function, int version,
+                                                            cuuint64_t flags,
+                                                            CUdriverProcAddressQueryResult* status) {
+    const CUresult result = REAL(cuGetProcAddress_v2)(symbol, function, version, flags, status);
+    if (result == CUDA_SUCCESS) replace(symbol, function);
+    return result;
+}
+
+/// Of CUDA 11.3 to 11.8.
+[[gnu::visibility("default")]] CUresult cuGetProcAddress_v1(const char* symbol, void** function, int version,
+                                                            cuuint64_t flags) {
+    using V1 = CUresult(const char*, void**, int, cuuint64_t);
+    static auto* const next = real<V1>("cuGetProcAddress");
+    const CUresult result = next(symbol, function, version, flags);
+    if (result == CUDA_SUCCESS) replace(symbol, function);
+    return result;
+}
+
+}  // extern "C"

@@ -1,0 +1,96 @@
+// Functions of the C library that give memory back: what is pinned of it is released first.
+
+#include <dlfcn.h>
+#include <malloc.h>
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <cstdarg>
+#include <cstdlib>
+
+#include "driver.h"
+#include "pins.h"
+
+using namespace busfare::trial;
+
+namespace {
+
+template <typename Function>
+Function* next(const char* name) {
+    const Inside inside;
+    return reinterpret_cast<Function*>(real_dlsym(RTLD_NEXT, name));
+}
+
+/// Releases what is pinned of a piece of the heap.
+void release_piece(void* memory) {
+    if (memory && !Inside::active() && any_pins()) release_pins(memory, malloc_usable_size(memory), true);
+}
+
+void release_pages(void* memory, size_t bytes) {
+    if (!Inside::active() && any_pins()) release_pins(memory, bytes);
+}
+
+/// Looks `free` up before any look-up fails, for the next one then frees its message.
+[[gnu::constructor]] void find_free() {
+    std::free(nullptr);
+}
+
+}  // namespace
+
+extern "C" {
+
+#define SHOWN [[gnu::visibility("default")]]
+
+SHOWN void free(void* memory) {
+    static auto* const function = next<decltype(free)>("free");
+    release_piece(memory);
+    function(memory);
+}
+
+SHOWN void* realloc(void* memory, size_t bytes) {
+    static auto* const function = next<decltype(realloc)>("realloc");
+    release_piece(memory);
+    return function(memory, bytes);
+}
+
+SHOWN int munmap(void* memory, size_t bytes) {
+    static auto* const function = next<decltype(munmap)>("munmap");
+    release_pages(memory, bytes);
+    return function(memory, bytes);
+}
+
+SHOWN int madvise(void* memory, size_t bytes, int advice) {
+    static auto* const function = next<decltype(madvise)>("madvise");
+    if (advice == MADV_DONTNEED || advice == MADV_FREE || advice == MADV_REMOVE) release_pages(memory, bytes);
+    return function(memory, bytes, advice);
+}
+
+SHOWN void* mremap(void* memory, size_t bytes, size_t new_bytes, int flags, ...) {
+    static auto* const function = next<decltype(mremap)>("mremap");
+    va_list more;
+    va_start(more, flags);
+    void* const place = flags & MREMAP_FIXED ? va_arg(more, void*) : nullptr;
+    va_end(more);
+    release_pages(memory, bytes);
+    if (!place) return function(memory, bytes, new_bytes, flags);
+    release_pages(place, new_bytes);
+    return function(memory, bytes, new_bytes, flags, place);
+}
+
+SHOWN void* mmap(void* memory, size_t bytes, int protection, int flags, int file, off_t offset) {
+    static auto* const function = next<decltype(mmap)>("mmap");
+    if (flags & MAP_FIXED) release_pages(memory, bytes);
+    return function(memory, bytes, protection, flags, file, offset);
+}
+
+SHOWN void* mmap64(void* memory, size_t bytes, int protection, int flags, int file, off64_t offset) {
+    return mmap(memory, bytes, protection, flags, file, offset);
+}
+
+SHOWN int dlclose(void* library) {
+    static auto* const function = next<decltype(dlclose)>("dlclose");
+    if (!Inside::active()) release_all_pins();  // its data may be unmapped
+    return function(library);
+}
+
+}  // extern "C"

@@ -1,0 +1,212 @@
+#include "pins.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "driver.h"
+
+namespace busfare::trial {
+namespace {
+
+struct Range {
+    uintptr_t end;    ///< of its pages; the key is their begin
+    uintptr_t first;  ///< the memory that copies used
+    uintptr_t last;
+    CUcontext context;
+    unsigned uses;  ///< copies that are under way
+};
+using Ranges = std::map<uintptr_t, Range>;
+
+std::mutex g_mutex;  ///< guards what follows, which is never destroyed: memory is freed to the very end
+auto& g_pinned = *new Ranges;
+auto& g_seen = *new std::map<uintptr_t, uintptr_t>;     ///< copied once
+auto& g_refused = *new std::map<uintptr_t, uintptr_t>;  ///< which the driver does not pin
+constexpr size_t kMostSeen = 4096;
+std::atomic<uintptr_t> g_lowest{UINTPTR_MAX}, g_highest{0};
+std::atomic<uint64_t> g_bytes{0};
+
+uintptr_t page() {
+    static const auto size = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+    return size;
+}
+
+void note_bounds() {
+    g_lowest = g_pinned.empty() ? UINTPTR_MAX : g_pinned.begin()->first;
+    g_highest = g_pinned.empty() ? 0 : std::prev(g_pinned.end())->second.end;
+}
+
+/// Half of the memory that was free when the program first pinned any.
+uint64_t most_pinned() {
+    static const uint64_t most = [] {
+        unsigned long long kib = 0;
+        if (FILE* const file = std::fopen("/proc/meminfo", "r")) {
+            char line[128];
+            while (std::fgets(line, sizeof line, file) && std::sscanf(line, "MemAvailable: %llu", &kib) != 1) {
+            }
+            std::fclose(file);
+        }
+        return uint64_t{kib} * 1024 / 2;
+    }();
+    return most;
+}
+
+/// Whether the memory is of this thread's stack, which is unmapped without a call.
+bool of_stack(uintptr_t begin, uintptr_t end) {
+    thread_local uintptr_t low = 0, high = 0;
+    if (!high) {
+        pthread_attr_t attributes;
+        void* address = nullptr;
+        size_t bytes = 0;
+        if (pthread_getattr_np(pthread_self(), &attributes) != 0) return true;
+        pthread_attr_getstack(&attributes, &address, &bytes);
+        pthread_attr_destroy(&attributes);
+        low = reinterpret_cast<uintptr_t>(address);
+        high = low + bytes;
+    }
+    return begin < high && end > low;
+}
+
+template <typename Map>
+auto overlapping(Map& ranges, uintptr_t begin, uintptr_t end, auto end_of) {
+    auto at = ranges.upper_bound(begin);
+    if (at != ranges.begin() && end_of(std::prev(at)->second) > begin) --at;
+    return at != ranges.end() && at->first < end ? at : ranges.end();
+}
+
+constexpr auto kEnd = [](uintptr_t end) { return end; };
+constexpr auto kRangeEnd = [](const Range& range) { return range.end; };
+
+/// Unpins a range and takes it out. The mutex is held.
+Ranges::iterator unpin(Ranges::iterator at) {
+    const uint64_t begin = now_ns();
+    if (active()) {
+        const BesideCaptures beside;
+        CUcontext before = nullptr;
+        REAL(cuCtxGetCurrent)(&before);
+        if (before != at->second.context) REAL(cuCtxSetCurrent)(at->second.context);
+        REAL(cuMemHostUnregister)(reinterpret_cast<void*>(at->first));
+        if (before != at->second.context) REAL(cuCtxSetCurrent)(before);
+    }
+    g_bytes -= at->second.end - at->first;
+    const auto next = g_pinned.erase(at);
+    note_bounds();
+    count(kPinningNs, now_ns() - begin);
+    return next;
+}
+
+}  // namespace
+
+PinUse::PinUse(const void* memory, size_t bytes, bool may_pin) {
+    const auto first = reinterpret_cast<uintptr_t>(memory), last = first + bytes;
+    uintptr_t begin = first / page() * page(), end = (last + page() - 1) / page() * page();
+    const std::lock_guard lock(g_mutex);
+    auto at = overlapping(g_pinned, first, last, kRangeEnd);
+    if (at != g_pinned.end() && at->first <= first && at->second.end >= last) {
+        at->second.first = std::min(at->second.first, first);
+        at->second.last = std::max(at->second.last, last);
+        ++at->second.uses;
+        key_ = at->first;
+        return;
+    }
+    if (bytes < kLeastPinned) why_ = kKeptSmall;
+    if (!may_pin || bytes < kLeastPinned) return;
+    const auto seen = overlapping(g_seen, first, last, kEnd);
+    if (bytes < kPinnedAtOnce && seen == g_seen.end() && at == g_pinned.end()) {
+        if (g_seen.size() >= kMostSeen) g_seen.clear();
+        g_seen[first] = last;
+        return;
+    }
+    why_ = kKeptRefused;
+    const auto refused = overlapping(g_refused, first, last, kEnd);
+    if (refused != g_refused.end() && refused->first <= first && refused->second >= last) return;
+    why_ = kKeptStack;
+    if (of_stack(first, last)) return;
+    Range range{end, first, last, nullptr, 1};
+    // One range in place of all that it overlaps or touches.
+    at = overlapping(g_pinned, begin - 1, end + 1, kRangeEnd);
+    for (auto other = at; other != g_pinned.end() && other->first <= end; ++other) {
+        why_ = kKeptRefused;
+        if (other->second.uses) return;
+    }
+    while (at != g_pinned.end() && at->first <= range.end) {
+        begin = std::min(begin, at->first);
+        range = {std::max(range.end, at->second.end), std::min(range.first, at->second.first),
+                 std::max(range.last, at->second.last), nullptr, 1};
+        at = unpin(at);
+    }
+    why_ = kKeptLimit;
+    if (g_bytes + (range.end - begin) > most_pinned()) return;
+    const BesideCaptures beside;
+    const uint64_t started = now_ns();
+    REAL(cuCtxGetCurrent)(&range.context);
+    const CUresult result = REAL(cuMemHostRegister_v2)(reinterpret_cast<void*>(begin), range.end - begin,
+                                                       CU_MEMHOSTREGISTER_PORTABLE);
+    count(kPinningNs, now_ns() - started);
+    if (result != CUDA_SUCCESS) {
+        why_ = kKeptRefused;
+        if (g_refused.size() >= kMostSeen) g_refused.clear();
+        g_refused[first] = last;
+        return;
+    }
+    count_copy(kPinnedRanges, range.end - begin);
+    g_bytes += range.end - begin;
+    g_pinned[begin] = range;
+    note_bounds();
+    key_ = begin;
+}
+
+PinUse::~PinUse() {
+    if (!key_) return;
+    const std::lock_guard lock(g_mutex);
+    const auto at = g_pinned.find(key_);
+    if (at != g_pinned.end()) --at->second.uses;
+}
+
+bool may_be_pinned(const void* memory, size_t bytes) {
+    const auto begin = reinterpret_cast<uintptr_t>(memory);
+    return begin < g_highest.load(std::memory_order_relaxed) &&
+        begin + bytes > g_lowest.load(std::memory_order_relaxed);
+}
+
+bool any_pins() {
+    return g_highest.load(std::memory_order_relaxed) != 0;
+}
+
+void release_pins(const void* memory, size_t bytes, bool of_heap) {
+    if (!active() || !may_be_pinned(memory, bytes)) return;
+    const Inside inside;
+    const auto begin = reinterpret_cast<uintptr_t>(memory), end = begin + bytes;
+    std::unique_lock lock(g_mutex);
+    auto at = overlapping(g_pinned, begin, end, kRangeEnd);
+    while (at != g_pinned.end() && at->first < end) {
+        const Range& range = at->second;
+        if (of_heap && (range.last <= begin || range.first >= end)) {
+            ++at;
+        } else if (range.uses) {  // in a copy of another thread, which ends first
+            const uintptr_t key = at->first;
+            lock.unlock();
+            std::this_thread::yield();
+            lock.lock();
+            at = g_pinned.lower_bound(key);
+        } else {
+            at = unpin(at);
+        }
+    }
+}
+
+void release_all_pins() {
+    if (!active() || !any_pins()) return;
+    const Inside inside;
+    const std::lock_guard lock(g_mutex);
+    for (auto at = g_pinned.begin(); at != g_pinned.end();) at = at->second.uses ? std::next(at) : unpin(at);
+    g_seen.clear();
+}
+
+}  // namespace busfare::trial

@@ -1,0 +1,129 @@
+#include "ring.h"
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "driver.h"
+#include "report.h"
+
+namespace busfare::trial {
+namespace {
+
+constexpr size_t kBuffers = 16, kBufferBytes = size_t{4} << 20;
+/// What a thread fills at least, and the most threads, that of the program included.
+constexpr size_t kLeastShare = size_t{256} << 10;
+constexpr unsigned kMostThreads = 4;
+
+/// Threads that fill a buffer together. They run until the program ends.
+class Fillers {
+  public:
+    /// Copies as `memcpy`; one caller at a time.
+    void fill(void* to, const void* from, size_t bytes) {
+        const auto threads = static_cast<unsigned>(std::min<size_t>(most(), bytes / kLeastShare));
+        if (threads < 2) {
+            std::memcpy(to, from, bytes);
+            return;
+        }
+        while (started_ < threads - 1) start();
+        to_ = static_cast<char*>(to), from_ = static_cast<const char*>(from), bytes_ = bytes, threads_ = threads;
+        left_.store(started_, std::memory_order_relaxed);
+        round_.fetch_add(1, std::memory_order_release);
+        round_.notify_all();
+        share(0);
+        while (left_.load(std::memory_order_acquire)) std::this_thread::yield();
+    }
+
+  private:
+    static unsigned most() {
+        static const unsigned most = std::clamp(std::thread::hardware_concurrency() / 2, 1u, kMostThreads);
+        return most;
+    }
+
+    void share(unsigned number) {
+        if (number >= threads_) return;
+        const size_t begin = bytes_ * number / threads_, end = bytes_ * (number + 1) / threads_;
+        std::memcpy(to_ + begin, from_ + begin, end - begin);
+    }
+
+    void start() {
+        const unsigned number = ++started_;
+        sigset_t all, before;
+        sigfillset(&all);  // signals are for the program's own threads
+        pthread_sigmask(SIG_SETMASK, &all, &before);
+        std::thread([this, number, seen = round_.load()]() mutable {
+            for (;;) {
+                round_.wait(seen, std::memory_order_acquire);
+                seen = round_.load(std::memory_order_acquire);
+                share(number);
+                left_.fetch_sub(1, std::memory_order_release);
+            }
+        }).detach();
+        pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    }
+
+    char* to_ = nullptr;
+    const char* from_ = nullptr;
+    size_t bytes_ = 0;
+    unsigned threads_ = 0, started_ = 0;
+    std::atomic<unsigned> left_{0};
+    std::atomic<uint64_t> round_{0};
+};
+
+struct Buffer {
+    char* memory = nullptr;
+    CUevent sent = nullptr;  ///< when its copy is done
+};
+struct Ring {
+    Buffer buffers[kBuffers];
+    size_t next = 0;
+};
+
+std::mutex g_mutex;  ///< guards what follows, which is never destroyed
+auto& g_rings = *new std::map<CUcontext, Ring>;
+auto& g_fillers = *new Fillers;
+
+/// A buffer whose last copy is done; null where there is none.
+Buffer* free_buffer(Ring& ring) {
+    Buffer& buffer = ring.buffers[ring.next++ % kBuffers];
+    if (buffer.memory) return REAL(cuEventSynchronize)(buffer.sent) == CUDA_SUCCESS ? &buffer : nullptr;
+    const BesideCaptures beside;
+    void* memory = nullptr;
+    if (REAL(cuEventCreate)(&buffer.sent, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) return nullptr;
+    const uint64_t begin = now_ns();
+    const bool made = REAL(cuMemHostAlloc)(&memory, kBufferBytes, CU_MEMHOSTALLOC_PORTABLE) == CUDA_SUCCESS;
+    count(kPinningNs, now_ns() - begin);
+    buffer.memory = made ? static_cast<char*>(memory) : nullptr;
+    return made ? &buffer : nullptr;
+}
+
+}  // namespace
+
+bool staged(CUdeviceptr to, const void* from, size_t bytes, CUstream stream, bool wait) {
+    CUcontext context = nullptr;
+    if (REAL(cuCtxGetCurrent)(&context) != CUDA_SUCCESS || !context) return false;
+    const std::lock_guard lock(g_mutex);
+    Ring& ring = g_rings[context];
+    const auto* source = static_cast<const char*>(from);
+    for (size_t at = 0; at < bytes;) {
+        // A part for each of several buffers: the first is sent while the second is filled.
+        const size_t piece = std::min({bytes - at, kBufferBytes, std::max(bytes / 4, size_t{1} << 20)});
+        Buffer* const buffer = free_buffer(ring);
+        if (!buffer) return false;
+        g_fillers.fill(buffer->memory, source + at, piece);
+        if (REAL(cuMemcpyHtoDAsync_v2)(to + at, buffer->memory, piece, stream) != CUDA_SUCCESS) return false;
+        if (REAL(cuEventRecord)(buffer->sent, stream) != CUDA_SUCCESS) return false;
+        at += piece;
+        if (at == bytes && wait) return REAL(cuEventSynchronize)(buffer->sent) == CUDA_SUCCESS;
+    }
+    count_copy(kStagedCopies, bytes);
+    return true;
+}
+
+}  // namespace busfare::trial
