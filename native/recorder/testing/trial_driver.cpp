@@ -1,6 +1,6 @@
-// Stands in for libcuda.so.1 in tests of `busfare try`: its GPU is memory of the host, and does what it is given as late
-// as the driver may, when it is waited for. It logs its calls to the file FAKE_LOG, and ends the program where memory
-// that is registered has gone, or was released before a copy of it.
+// Stands in for libcuda.so.1 in tests of `busfare try`: its GPU is memory of the host, and does what it is
+// given as late as the driver may, when it is waited for. It logs its calls to the file FAKE_LOG, and ends
+// the program where memory that is registered has gone, or was released before a copy of it.
 
 #define __CUDA_API_VERSION_INTERNAL
 #include <cuda.h>
@@ -41,7 +41,8 @@ bool pinned(const void* memory) {
 void check() {
     for (const auto& [begin, bytes] : g_registered) {
         std::vector<unsigned char> pages(bytes / 4096 + 1);
-        if (mincore(reinterpret_cast<void*>(begin), bytes, pages.data()) != 0) fail("registered memory has gone");
+        if (mincore(reinterpret_cast<void*>(begin), bytes, pages.data()) != 0)
+            fail("registered memory has gone");
     }
 }
 
@@ -138,7 +139,8 @@ CUresult cuMemHostRegister_v2(void* memory, size_t bytes, unsigned) {
 }
 CUresult cuMemHostUnregister(void* memory) {
     log("unregister");
-    return g_registered.erase(reinterpret_cast<Address>(memory)) ? CUDA_SUCCESS : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+    return g_registered.erase(reinterpret_cast<Address>(memory)) ? CUDA_SUCCESS
+                                                                 : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
 }
 CUresult cuPointerGetAttribute(void* value, CUpointer_attribute which, CUdeviceptr pointer) {
     const void* const memory = reinterpret_cast<void*>(pointer);
@@ -199,7 +201,8 @@ CUresult cuMemcpyDtoHAsync_v2(void* to, CUdeviceptr from, size_t bytes, CUstream
 }
 CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream) {
     const auto *const into = reinterpret_cast<void*>(to), *const out = reinterpret_cast<void*>(from);
-    return copied("any-async", const_cast<void*>(into), out, bytes, within(g_device, into) ? out : into, false);
+    return copied("any-async", const_cast<void*>(into), out, bytes, within(g_device, into) ? out : into,
+                  false);
 }
 CUresult cuMemcpy2D_v2(const CUDA_MEMCPY2D* rows) {
     for (size_t row = 0; row < rows->Height; ++row)
@@ -208,10 +211,13 @@ CUresult cuMemcpy2D_v2(const CUDA_MEMCPY2D* rows) {
     log(std::string("rows ") + (pinned(rows->srcHost) ? "pinned" : "pageable"));
     return CUDA_SUCCESS;
 }
-CUresult cuGetProcAddress_v2(const char* base, void** function, int, cuuint64_t, CUdriverProcAddressQueryResult*) {
+CUresult cuGetProcAddress_v2(const char* base, void** function, int, cuuint64_t,
+                             CUdriverProcAddressQueryResult*) {
     *function = nullptr;
     for (const char* version : {"_v2", ""}) {
-        if (!*function) *function = dlsym(dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD), (std::string(base) + version).c_str());
+        if (!*function)
+            *function =
+                dlsym(dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD), (std::string(base) + version).c_str());
     }
     return *function ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }

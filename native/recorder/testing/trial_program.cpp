@@ -1,5 +1,6 @@
-// A program for `busfare try`: `trial_program SCENARIO [HOW]`. It finds the driver as the CUDA runtime does, by
-// `cuGetProcAddress`, or HOW is `dlsym`. It prints what came back from the GPU, and ends with 1 where that is wrong.
+// A program for `busfare try`: `trial_program SCENARIO [HOW]`. It finds the driver as the CUDA runtime does,
+// by `cuGetProcAddress`, or HOW is `dlsym`. It prints what came back from the GPU, and ends with 1 where that
+// is wrong.
 
 #define __CUDA_API_VERSION_INTERNAL
 #include <cuda.h>
@@ -23,7 +24,8 @@ bool g_by_dlsym = false;
 
 template <typename Function>
 Function* call(const char* base, const char* symbol) {
-    static const auto address = reinterpret_cast<decltype(&cuGetProcAddress_v2)>(dlsym(g_driver, "cuGetProcAddress_v2"));
+    static const auto address =
+        reinterpret_cast<decltype(&cuGetProcAddress_v2)>(dlsym(g_driver, "cuGetProcAddress_v2"));
     void* function = nullptr;
     if (!g_by_dlsym) address(base, &function, 13000, 0, nullptr);
     return reinterpret_cast<Function*>(g_by_dlsym ? dlsym(g_driver, symbol) : function);
@@ -135,7 +137,8 @@ bool run(const std::string& scenario) {
     if (scenario == "given-back") {  // in each way there is
         bool right = true;
         const auto mapped = [&] {
-            void* const made = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+            void* const made =
+                mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
             right &= three_times(static_cast<char*>(made), kBytes);
             return made;
         };

@@ -1,5 +1,5 @@
-// The calls of the driver that this library shows in its place, under the driver's own names: copies that it may change,
-// and what they must respect.
+// The calls of the driver that this library shows in its place, under the driver's own names: copies that it
+// may change, and what they must respect.
 
 #define __CUDA_API_VERSION_INTERNAL  // the variants for the default stream of each thread
 #include "calls.h"
@@ -16,8 +16,8 @@ using namespace busfare::trial;
 
 namespace {
 
-/// Set when the program makes streams that do not wait for the default stream, or reads memory of the GPU otherwise:
-/// what a blocking call copied must be there when it returns.
+/// Set when the program makes streams that do not wait for the default stream, or reads memory of the GPU
+/// otherwise: what a blocking call copied must be there when it returns.
 std::atomic<bool> g_must_arrive{false};
 
 struct Copy {
@@ -44,8 +44,8 @@ bool hidden(CUdeviceptr device) {
     bool managed = false;
     const auto ask = REAL(cuPointerGetAttribute);
     return device && ask(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, device) == CUDA_SUCCESS &&
-        type == CU_MEMORYTYPE_DEVICE && ask(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, device) == CUDA_SUCCESS &&
-        !managed;
+           type == CU_MEMORYTYPE_DEVICE &&
+           ask(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, device) == CUDA_SUCCESS && !managed;
 }
 
 /// Whether a copy is noted for a graph instead of being made.
@@ -102,7 +102,8 @@ Copy of_rows(const CUDA_MEMCPY2D* rows, bool blocking, CUstream stream) {
     if (from_host == (rows->dstMemoryType == CU_MEMORYTYPE_HOST)) return copy;
     const auto* const host = static_cast<const char*>(from_host ? rows->srcHost : rows->dstHost);
     const size_t pitch = from_host ? rows->srcPitch : rows->dstPitch;
-    const size_t first = from_host ? rows->srcXInBytes + rows->srcY * pitch : rows->dstXInBytes + rows->dstY * pitch;
+    const size_t first =
+        from_host ? rows->srcXInBytes + rows->srcY * pitch : rows->dstXInBytes + rows->dstY * pitch;
     copy.host = host + first;
     copy.bytes = (rows->Height - 1) * pitch + rows->WidthInBytes;
     copy.to_gpu = from_host;
@@ -116,7 +117,12 @@ Copy of_any(CUdeviceptr to, CUdeviceptr from, size_t bytes, bool blocking, CUstr
     if (!active()) return copy;
     const bool to_gpu = hidden(to), from_gpu = hidden(from);
     if (to_gpu == from_gpu) return copy;
-    copy = {reinterpret_cast<const void*>(to_gpu ? from : to), bytes, to_gpu ? to : from, to_gpu, blocking, stream};
+    copy = {reinterpret_cast<const void*>(to_gpu ? from : to),
+            bytes,
+            to_gpu ? to : from,
+            to_gpu,
+            blocking,
+            stream};
     return copy;
 }
 
@@ -178,41 +184,43 @@ SHOWN cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned flags) {
 }
 
 // The copies, for the default stream of all threads and of each.
-#define COPIES(suffix, async_suffix, meant)                                                                        \
-    SHOWN cuMemcpyHtoD_v2##suffix(CUdeviceptr to, const void* from, size_t bytes) {                                \
-        return moved({from, bytes, to, true, true, meant(nullptr)},                                                \
-                     [&] { return REAL(cuMemcpyHtoD_v2##suffix)(to, from, bytes); });                              \
-    }                                                                                                              \
-    SHOWN cuMemcpyDtoH_v2##suffix(void* to, CUdeviceptr from, size_t bytes) {                                      \
-        return moved({to, bytes, from, false, true, meant(nullptr)},                                               \
-                     [&] { return REAL(cuMemcpyDtoH_v2##suffix)(to, from, bytes); });                              \
-    }                                                                                                              \
-    SHOWN cuMemcpyHtoDAsync_v2##async_suffix(CUdeviceptr to, const void* from, size_t bytes, CUstream stream) {    \
-        return moved({from, bytes, to, true, false, meant(stream)},                                                \
-                     [&] { return REAL(cuMemcpyHtoDAsync_v2##async_suffix)(to, from, bytes, stream); });           \
-    }                                                                                                              \
-    SHOWN cuMemcpyDtoHAsync_v2##async_suffix(void* to, CUdeviceptr from, size_t bytes, CUstream stream) {          \
-        return moved({to, bytes, from, false, false, meant(stream)},                                               \
-                     [&] { return REAL(cuMemcpyDtoHAsync_v2##async_suffix)(to, from, bytes, stream); });           \
-    }                                                                                                              \
-    SHOWN cuMemcpy##suffix(CUdeviceptr to, CUdeviceptr from, size_t bytes) {                                       \
-        return moved(of_any(to, from, bytes, true, meant(nullptr)),                                                \
-                     [&] { return REAL(cuMemcpy##suffix)(to, from, bytes); });                                     \
-    }                                                                                                              \
-    SHOWN cuMemcpyAsync##async_suffix(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream) {           \
-        return moved(of_any(to, from, bytes, false, meant(stream)),                                                \
-                     [&] { return REAL(cuMemcpyAsync##async_suffix)(to, from, bytes, stream); });                  \
-    }                                                                                                              \
-    SHOWN cuMemcpy2D_v2##suffix(const CUDA_MEMCPY2D* rows) {                                                       \
-        return moved(of_rows(rows, true, meant(nullptr)), [&] { return REAL(cuMemcpy2D_v2##suffix)(rows); });      \
-    }                                                                                                              \
-    SHOWN cuMemcpy2DUnaligned_v2##suffix(const CUDA_MEMCPY2D* rows) {                                              \
-        return moved(of_rows(rows, true, meant(nullptr)),                                                          \
-                     [&] { return REAL(cuMemcpy2DUnaligned_v2##suffix)(rows); });                                  \
-    }                                                                                                              \
-    SHOWN cuMemcpy2DAsync_v2##async_suffix(const CUDA_MEMCPY2D* rows, CUstream stream) {                           \
-        return moved(of_rows(rows, false, meant(stream)),                                                          \
-                     [&] { return REAL(cuMemcpy2DAsync_v2##async_suffix)(rows, stream); });                        \
+#define COPIES(suffix, async_suffix, meant)                                                               \
+    SHOWN cuMemcpyHtoD_v2##suffix(CUdeviceptr to, const void* from, size_t bytes) {                       \
+        return moved({from, bytes, to, true, true, meant(nullptr)},                                       \
+                     [&] { return REAL(cuMemcpyHtoD_v2##suffix)(to, from, bytes); });                     \
+    }                                                                                                     \
+    SHOWN cuMemcpyDtoH_v2##suffix(void* to, CUdeviceptr from, size_t bytes) {                             \
+        return moved({to, bytes, from, false, true, meant(nullptr)},                                      \
+                     [&] { return REAL(cuMemcpyDtoH_v2##suffix)(to, from, bytes); });                     \
+    }                                                                                                     \
+    SHOWN cuMemcpyHtoDAsync_v2##async_suffix(CUdeviceptr to, const void* from, size_t bytes,              \
+                                             CUstream stream) {                                           \
+        return moved({from, bytes, to, true, false, meant(stream)},                                       \
+                     [&] { return REAL(cuMemcpyHtoDAsync_v2##async_suffix)(to, from, bytes, stream); });  \
+    }                                                                                                     \
+    SHOWN cuMemcpyDtoHAsync_v2##async_suffix(void* to, CUdeviceptr from, size_t bytes, CUstream stream) { \
+        return moved({to, bytes, from, false, false, meant(stream)},                                      \
+                     [&] { return REAL(cuMemcpyDtoHAsync_v2##async_suffix)(to, from, bytes, stream); });  \
+    }                                                                                                     \
+    SHOWN cuMemcpy##suffix(CUdeviceptr to, CUdeviceptr from, size_t bytes) {                              \
+        return moved(of_any(to, from, bytes, true, meant(nullptr)),                                       \
+                     [&] { return REAL(cuMemcpy##suffix)(to, from, bytes); });                            \
+    }                                                                                                     \
+    SHOWN cuMemcpyAsync##async_suffix(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream) {  \
+        return moved(of_any(to, from, bytes, false, meant(stream)),                                       \
+                     [&] { return REAL(cuMemcpyAsync##async_suffix)(to, from, bytes, stream); });         \
+    }                                                                                                     \
+    SHOWN cuMemcpy2D_v2##suffix(const CUDA_MEMCPY2D* rows) {                                              \
+        return moved(of_rows(rows, true, meant(nullptr)),                                                 \
+                     [&] { return REAL(cuMemcpy2D_v2##suffix)(rows); });                                  \
+    }                                                                                                     \
+    SHOWN cuMemcpy2DUnaligned_v2##suffix(const CUDA_MEMCPY2D* rows) {                                     \
+        return moved(of_rows(rows, true, meant(nullptr)),                                                 \
+                     [&] { return REAL(cuMemcpy2DUnaligned_v2##suffix)(rows); });                         \
+    }                                                                                                     \
+    SHOWN cuMemcpy2DAsync_v2##async_suffix(const CUDA_MEMCPY2D* rows, CUstream stream) {                  \
+        return moved(of_rows(rows, false, meant(stream)),                                                 \
+                     [&] { return REAL(cuMemcpy2DAsync_v2##async_suffix)(rows, stream); });               \
     }
 COPIES(, , legacy)
 COPIES(_ptds, _ptsz, of_thread)
@@ -258,11 +266,16 @@ namespace busfare::trial {
 
 extern "C" CUresult cuGetProcAddress_v1(const char*, void**, int, cuuint64_t);
 
-#define CALL(name, base) Shown{#name, base, reinterpret_cast<void*>(&::name)}
-#define COPY(name, version) \
-    CALL(name##version, #name), CALL(name##version##_ptds, #name)
+#define CALL(name, base)                              \
+    Shown {                                           \
+        #name, base, reinterpret_cast<void*>(&::name) \
+    }
+#define COPY(name, version) CALL(name##version, #name), CALL(name##version##_ptds, #name)
 #define ASYNC_COPY(name, version) CALL(name##version, #name), CALL(name##version##_ptsz, #name)
-#define NOTED(name, base) Shown{#name, base, Noted<decltype(::name), __COUNTER__>::shown(#name)}
+#define NOTED(name, base)                                               \
+    Shown {                                                             \
+        #name, base, Noted<decltype(::name), __COUNTER__>::shown(#name) \
+    }
 
 std::span<const Shown> calls() {
     static const Shown all[] = {

@@ -6,7 +6,8 @@
 
 namespace busfare::trial {
 
-/// A call of the driver that this library shows in its place: its symbol, and its name for `cuGetProcAddress`.
+/// A call of the driver that this library shows in its place: its symbol, and its name for
+/// `cuGetProcAddress`.
 struct Shown {
     const char* symbol;
     const char* base;

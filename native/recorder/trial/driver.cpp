@@ -65,7 +65,6 @@ Changes read_changes() {
         changes.stage |= word == "async";
         if (word == "spin") changes.scheduling = CU_CTX_SCHED_SPIN;
         if (word == "block") changes.scheduling = CU_CTX_SCHED_BLOCKING_SYNC;
-        if (word.starts_with("batch=")) changes.batch_below = std::strtoull(word.c_str() + 6, nullptr, 10);
     }
     return changes;
 }
@@ -98,7 +97,8 @@ void stop() {
 
 void begin() {
     static const bool once = [] {
-        // Handlers of exit that are made later, as the driver's, run earlier: what follows them is the loader's.
+        // Handlers of exit that are made later, as the driver's, run earlier: what follows them is the
+        // loader's.
         std::atexit(stop);
         pthread_atfork(release_all_pins, nullptr, [] {
             stop();
@@ -115,8 +115,8 @@ using namespace busfare::trial;
 
 extern "C" {
 
-/// Of the C library, but for the calls of the driver that this library shows. All others are handed over by a jump,
-/// so that RTLD_NEXT means the library behind the caller.
+/// Of the C library, but for the calls of the driver that this library shows. All others are handed over by a
+/// jump, so that RTLD_NEXT means the library behind the caller.
 [[gnu::visibility("default"), gnu::optimize("O2")]] void* dlsym(void* handle, const char* name) {
     static const Dlsym function = found_dlsym();
     if (name[0] != 'c' || name[1] != 'u' || Inside::active()) return function(handle, name);

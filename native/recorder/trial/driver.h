@@ -7,7 +7,8 @@ namespace busfare::trial {
 /// `dlsym` of the C library.
 void* real_dlsym(void* handle, const char* name);
 
-/// The driver's own function `name`; null where the program has loaded no driver, or it has none of that name.
+/// The driver's own function `name`; null where the program has loaded no driver, or it has none of that
+/// name.
 void* of_driver(const char* name);
 
 /// What the driver does under the name of `Function`, which this library shows in its place.
@@ -15,13 +16,14 @@ template <typename Function>
 Function* real(const char* name) {
     return reinterpret_cast<Function*>(of_driver(name));
 }
-#define REAL(name)                                                     \
-    ([]() {                                                            \
-        static auto* const function = real<decltype(::name)>(#name);   \
-        return function;                                               \
+#define REAL(name)                                                   \
+    ([]() {                                                          \
+        static auto* const function = real<decltype(::name)>(#name); \
+        return function;                                             \
     }())
 
-/// While one lives, this thread is in the library: its calls of the driver and of memory functions are no program's.
+/// While one lives, this thread is in the library: its calls of the driver and of memory functions are no
+/// program's.
 class Inside {
   public:
     Inside() : before_(t_inside) { t_inside = true; }
@@ -53,9 +55,8 @@ class BesideCaptures {
 /// The changes that `BUSFARE_TRY_CHANGES` names, separated by commas.
 struct Changes {
     bool pin = false;
-    bool stage = false;           ///< `async`
-    size_t batch_below = 0;       ///< `batch=BYTES`; 0: not at all
-    unsigned scheduling = 0;      ///< `spin`, `block`; 0: as the program has it
+    bool stage = false;       ///< `async`
+    unsigned scheduling = 0;  ///< `spin`, `block`; 0: as the program has it
 };
 const Changes& changes();
 

@@ -48,7 +48,8 @@ uint64_t most_pinned() {
         unsigned long long kib = 0;
         if (FILE* const file = std::fopen("/proc/meminfo", "r")) {
             char line[128];
-            while (std::fgets(line, sizeof line, file) && std::sscanf(line, "MemAvailable: %llu", &kib) != 1) {
+            while (std::fgets(line, sizeof line, file) &&
+                   std::sscanf(line, "MemAvailable: %llu", &kib) != 1) {
             }
             std::fclose(file);
         }
@@ -172,7 +173,7 @@ PinUse::~PinUse() {
 bool may_be_pinned(const void* memory, size_t bytes) {
     const auto begin = reinterpret_cast<uintptr_t>(memory);
     return begin < g_highest.load(std::memory_order_relaxed) &&
-        begin + bytes > g_lowest.load(std::memory_order_relaxed);
+           begin + bytes > g_lowest.load(std::memory_order_relaxed);
 }
 
 bool any_pins() {

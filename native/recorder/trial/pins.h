@@ -28,8 +28,8 @@ class PinUse {
     Count why_ = kKeptFirstUse;
 };
 
-/// Unpins what overlaps the memory; `of_heap`: which is a piece of the heap, whose pages others may share. Cheap where
-/// nothing of the kind is pinned.
+/// Unpins what overlaps the memory; `of_heap`: which is a piece of the heap, whose pages others may share.
+/// Cheap where nothing of the kind is pinned.
 void release_pins(const void* memory, size_t bytes, bool of_heap = false);
 void release_all_pins();
 

@@ -17,12 +17,11 @@ struct Row {
     std::atomic<uint64_t> value;
 };
 constexpr const char* kNames[kCounts] = {
-    "first_call_ns",    "last_call_ns",     "pageable_copies", "pageable_bytes", "changed_copies",
-    "changed_bytes",    "pinned_ranges",    "pinned_bytes",    "pinning_ns",     "staged_copies",
-    "staged_bytes",     "batched_copies",   "batches",         "kept small",     "small bytes",
-    "kept first-use",   "first-use bytes",  "kept capture",    "capture bytes",  "kept host-visible",
-    "host-visible bytes", "kept stack",     "stack bytes",     "kept refused",   "refused bytes",
-    "kept limit",       "limit bytes",
+    "first_call_ns", "last_call_ns",  "pageable_copies",   "pageable_bytes",     "changed_copies",
+    "changed_bytes", "pinned_ranges", "pinned_bytes",      "pinning_ns",         "staged_copies",
+    "staged_bytes",  "kept small",    "small bytes",       "kept first-use",     "first-use bytes",
+    "kept capture",  "capture bytes", "kept host-visible", "host-visible bytes", "kept stack",
+    "stack bytes",   "kept refused",  "refused bytes",     "kept limit",         "limit bytes",
 };
 
 Row* named(Row* rows) {

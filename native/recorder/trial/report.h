@@ -6,8 +6,8 @@
 
 namespace busfare::trial {
 
-/// What is counted, in the order of `kNames` in report.cpp. `kKept…` are pageable copies that stay as they are,
-/// with their bytes behind them.
+/// What is counted, in the order of `kNames` in report.cpp. `kKept…` are pageable copies that stay as they
+/// are, with their bytes behind them.
 enum Count : size_t {
     kFirstCall,  ///< ns of CLOCK_MONOTONIC
     kLastCall,
@@ -20,8 +20,6 @@ enum Count : size_t {
     kPinningNs,
     kStagedCopies,
     kStagedBytes,
-    kBatchedCopies,
-    kBatches,
     kKeptSmall,
     kKeptFirstUse = kKeptSmall + 2,
     kKeptCapture = kKeptFirstUse + 2,
@@ -32,8 +30,9 @@ enum Count : size_t {
     kCounts = kKeptLimit + 2,
 };
 
-/// The counters of this process, in a file that a killed program leaves, too: `BUSFARE_TRY_REPORT`.<pid>, made when
-/// the program first calls CUDA. Rows of a name, 24 characters filled with zeros, and a number of 64 bits.
+/// The counters of this process, in a file that a killed program leaves, too: `BUSFARE_TRY_REPORT`.<pid>,
+/// made when the program first calls CUDA. Rows of a name, 24 characters filled with zeros, and a number of
+/// 64 bits.
 std::atomic<uint64_t>& counted(Count what);
 
 inline void count(Count what, uint64_t more = 1) {

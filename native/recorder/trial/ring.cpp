@@ -32,7 +32,8 @@ class Fillers {
             return;
         }
         while (started_ < threads - 1) start();
-        to_ = static_cast<char*>(to), from_ = static_cast<const char*>(from), bytes_ = bytes, threads_ = threads;
+        to_ = static_cast<char*>(to), from_ = static_cast<const char*>(from), bytes_ = bytes,
+        threads_ = threads;
         left_.store(started_, std::memory_order_relaxed);
         round_.fetch_add(1, std::memory_order_release);
         round_.notify_all();

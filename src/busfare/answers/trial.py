@@ -13,12 +13,13 @@ from statistics import mean, median, stdev
 from msgspec import Struct, field
 
 from busfare.advise.amounts import Predicted
-from busfare.answers.trial_changes import Advice, Gain, Predictions, Refused, advice_for, chosen_changes
+from busfare.advise.finding import CallSite
+from busfare.answers.trial_changes import Gain, Predictions, Refused, advice_for, chosen_changes
 from busfare.answers.units import student_quantile
 from busfare.errors import BusfareError
 from busfare.measure.outputs import Difference, Reference, Verdict, compared
 from busfare.measure.run import Progress
-from busfare.measure.trial import NS, Program, Run, busy_cores
+from busfare.measure.trial import BUSY_CORES, NS, Program, Run, busy_cores
 from busfare.questions import Try as Question
 from busfare.questions.measuring import LEAST_RUNS
 from busfare.statements import Words, statement
@@ -38,16 +39,7 @@ class Baseline(Struct, kw_only=True):
     cuda_seconds: float | None
     runs: int
     recorded_seconds: float
-    pageable_copies: int
     pageable_bytes: int
-
-
-class Kept(Struct):
-    """Pageable copies that a change left as they were."""
-
-    reason: str
-    count: int
-    bytes: int
 
 
 class Tried(Predicted, kw_only=True):
@@ -60,24 +52,18 @@ class Tried(Predicted, kw_only=True):
     measured_high_seconds: float | None = None
     cuda_seconds: float | None = None
     speedup: float | None = None
-    speedup_low: float | None = None
-    speedup_high: float | None = None
+    speedup_range: list[float] | None = None
     pinning_seconds: float = 0.0
     changed_bytes: int = 0
-    kept: list[Kept] = field(default_factory=list)
-    runs: int = 0
+    kept_bytes: dict[str, int] = field(default_factory=dict)
     output: Verdict
-    why: Words | None = None
     difference: Difference | None = None
 
     @property
     def certain(self) -> bool:
         """Whether the interval of the speedup excludes 1."""
-        return (
-            self.speedup_low is not None
-            and self.speedup_high is not None
-            and not (self.speedup_low <= 1 <= self.speedup_high)
-        )
+        low, high = self.speedup_range or (1.0, 1.0)
+        return not low <= 1 <= high
 
 
 class Try(Struct, tag_field="schema", tag="busfare.try/1", kw_only=True):
@@ -88,9 +74,9 @@ class Try(Struct, tag_field="schema", tag="busfare.try/1", kw_only=True):
     baseline: Baseline
     runs: list[Tried]
     refused: list[Refused]
-    advice: Advice | None
+    advice: Words | None
+    call_sites: list[CallSite]
     varying_numbers: int
-    busy_cores: float | None
     remarks: list[Words]
 
     @property
@@ -126,8 +112,7 @@ def tried(
         busy, unchanged, changed = _rounds(program, list(gains), question.runs, first, say)
         result = _result(program, question, unchanged, changed, gains, refused)
         result.baseline.recorded_seconds = recorded.seconds
-        result.busy_cores = busy
-        result.remarks = remarks
+        result.remarks = [*remarks, *([statement("try.busy", cores=busy)] if busy > BUSY_CORES else [])]
         best = max(result.runs, key=lambda row: row.speedup or 0.0, default=None)
         if (
             best is not None
@@ -135,7 +120,7 @@ def tried(
             and (best.speedup or 0) > 1
             and best.output in ("identical", "same")
         ):
-            result.advice = advice_for(best.change, recording, predictions, question)
+            result.advice, result.call_sites = advice_for(best.change, recording, predictions, question)
     return result
 
 
@@ -149,7 +134,7 @@ def _checked(run: Run, program: Program) -> Run:
 
 def _rounds(
     program: Program, changes: Sequence[str], most: int, first: Run, say: Callable[[float, str], None]
-) -> tuple[float | None, list[Run], dict[str, list[Run]]]:
+) -> tuple[float, list[Run], dict[str, list[Run]]]:
     """Runs in rounds, every second one in reverse order, until all speedups are known well or after `most` rounds. A change
     that makes the program fail is not run again.
     """
@@ -174,7 +159,7 @@ def _rounds(
             change in failed or _narrow(unchanged, changed[change]) for change in changes
         ):
             break
-    return max(busy, default=None), unchanged, changed
+    return max(busy, default=0.0), unchanged, changed
 
 
 def _interval(values: Sequence[float]) -> tuple[float, float]:
@@ -216,7 +201,6 @@ def _result(
         cuda_seconds=_median(run.cuda_seconds for run in unchanged),
         runs=len(unchanged),
         recorded_seconds=0.0,
-        pageable_copies=counts.get("pageable_copies", 0),
         pageable_bytes=counts.get("pageable_bytes", 0),
     )
     return Try(
@@ -229,8 +213,8 @@ def _result(
         ],
         refused=refused,
         advice=None,
+        call_sites=[],
         varying_numbers=sum(reference.left_out for reference in references),
-        busy_cores=None,
         remarks=[],
     )
 
@@ -248,9 +232,7 @@ def _tried(
     runs: Sequence[Run],
     references: Sequence[Reference],
 ) -> Tried:
-    row = Tried(
-        change=change, predicted_seconds=None, measured_seconds=None, output="identical", runs=len(runs)
-    )
+    row = Tried(change=change, predicted_seconds=None, measured_seconds=None, output="identical")
     whole = baseline.measured_seconds
     if gain.seconds is None:
         row.reason = gain.reason or statement("try.no-recording")
@@ -261,14 +243,11 @@ def _tried(
     last = runs[-1]
     row.pinning_seconds = last.counts.get("pinning_ns", 0) * NS
     row.changed_bytes = last.counts.get("changed_bytes", 0)
-    row.kept = [Kept(reason, *counts) for reason, counts in last.kept.items()]
+    row.kept_bytes = {reason: bytes_ for reason, (_, bytes_) in last.kept.items()}
     if last.status != 0:
         row.output = "failed"
-        row.why = (
-            statement("try.too-long")
-            if last.status is None
-            else statement("try.failed", status=last.status, line=last.last_line)
-        )
+        ended = "ended after too long" if last.status is None else f"{last.status}: {last.last_line}"
+        row.difference = Difference("exit status", 0, "0", ended)
         return row
     for run in runs:
         verdict, row.difference = compared(references, run.outputs)
@@ -281,5 +260,5 @@ def _tried(
     row.measured_high_seconds = row.measured_seconds + half
     row.cuda_seconds = _median(run.cuda_seconds for run in runs)
     ratio, half = _log_speedup(unchanged, runs)
-    row.speedup, row.speedup_low, row.speedup_high = (math.exp(ratio + part) for part in (0.0, -half, half))
+    row.speedup, row.speedup_range = math.exp(ratio), [math.exp(ratio - half), math.exp(ratio + half)]
     return row

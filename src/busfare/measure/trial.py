@@ -103,7 +103,7 @@ class Program:
     def run(self, change: str = "", unchanged_seconds: float | None = None) -> Run:
         """Runs it with a `change` of `questions.Try`, or none. Ends a run that takes far longer than `unchanged_seconds`."""
         name, equals, value = change.partition("=")
-        changes = "" if equals and name != "batch" else change
+        changes = "" if equals else change
         preload = f"{self.library} {os.environ.get('LD_PRELOAD', '')}".strip()
         with tempfile.TemporaryDirectory(prefix="busfare-") as folder:
             variables = {
@@ -111,7 +111,7 @@ class Program:
                 f"{VARIABLE}CHANGES": changes,
                 f"{VARIABLE}REPORT": f"{folder}/report",
             }
-            if equals and not changes:
+            if equals:
                 variables[name] = value
             most = None if unchanged_seconds is None else MOST_TIMES * unchanged_seconds + MORE_S
             run = self._run(variables, self.timeout if most is None else min(most, self.timeout or most))

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from busfare import quantities as q
 from busfare.errors import InputError
-from busfare.quantities import Question, parse_bytes
+from busfare.quantities import Question
 from busfare.questions.traces import Where
 
 #: What a probe may measure by itself.
@@ -23,7 +23,7 @@ Recorded = Literal[
     "default", "kernels", "copies", "sets", "calls", "all-calls", "waits", "events", "memory", "managed", "markers",
     "overheads", "graphs", "addresses", "messages",
 ]  # fmt: skip
-#: What `try` changes from outside besides `batch=SIZE` and environment variables.
+#: What `try` changes from outside besides environment variables.
 MADE_OUTSIDE = ("pin", "pin,async", "spin", "block")
 #: Runs of each variant: fewer than three give no useful interval.
 LEAST_RUNS, MOST_RUNS = 3, 1000
@@ -69,14 +69,11 @@ class Record(Question):
 
 
 def tried_change(value: Any) -> str:
-    """'pin', 'pin,async', 'batch=64KiB', 'spin', 'block' or an environment variable, 'NAME=VALUE'."""
-    name, equals, setting = str(value).partition("=")
-    if name == "batch" and equals:
-        return f"batch={parse_bytes(setting)}"
-    if value in MADE_OUTSIDE or (equals and re.fullmatch(r"[A-Z_][A-Z0-9_]*", name)):
+    """'pin', 'pin,async', 'spin', 'block' or an environment variable, 'NAME=VALUE'."""
+    if value in MADE_OUTSIDE or re.match(r"[A-Z_][A-Z0-9_]*=", str(value)):
         return str(value)
-    known = ", ".join([*MADE_OUTSIDE, "batch=SIZE"])
-    raise InputError(f"{q.shown(value)} is unknown; choose one of {known}, or a variable as NAME=VALUE")
+    changes = "; ".join(MADE_OUTSIDE)
+    raise InputError(f"{q.shown(value)} is unknown; give {changes}; or a variable as NAME=VALUE")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ from busfare.answers.trial import Tried, Try
 from busfare.show.blocks import bar
 from busfare.show.document import Block, Document, Figure, Items, Table, Text, table
 from busfare.show.svg import COLOUR, Bars, BarSeries
-from busfare.show.words import text, worded
+from busfare.show.words import worded
 
 RUN = COLOUR["whole run"]
 EXPLAINED = (
@@ -15,12 +15,7 @@ EXPLAINED = (
     "by replaying the recording with the change; in brackets 80 % prediction intervals; hatched in figures."
 )
 #: How the output of a changed program compares.
-OUTPUTS = {
-    "identical": "identical",
-    "same": "same, but for varying numbers",
-    "altered": "ALTERED",
-    "failed": "program FAILED",
-}
+OUTPUTS = {"identical": "identical", "same": "same result", "altered": "ALTERED", "failed": "program FAILED"}
 #: Why the library left copies as they were.
 KEPT = {
     "small": "too small",
@@ -31,23 +26,19 @@ KEPT = {
     "refused": "refused by the driver",
     "limit": "above the limit of pinned memory",
 }
-#: More busy cores than this disturb the measurement.
-BUSY_CORES = 1.0
 
 
 def trial_document(result: Try) -> Document:
     """A row for each change; what was not tried; what to write in the program."""
     result = worded(result)
     base = result.baseline
-    copies = (
-        f"{several(base.pageable_copies, 'copy')} of {size(base.pageable_bytes)} from or to pageable memory"
-    )
     unchanged = between(base.measured_seconds, base.measured_low_seconds, base.measured_high_seconds)
-    facts = f"unchanged: {unchanged}, {several(base.runs, 'run')} · recorded: {time(base.recorded_seconds)} · {copies}"
-    blocks: list[Block] = [Text(_verdict(result), "verdict"), *map(Text, result.remarks)]
-    if (result.busy_cores or 0.0) > BUSY_CORES:
-        busy = f"Other programs kept {result.busy_cores:.1f} cores of this host busy: run it again when they are idle."
-        blocks.append(Text(busy, "warning"))
+    facts = (
+        f"unchanged: {unchanged} ({several(base.runs, 'run')}) · recorded: {time(base.recorded_seconds)} · copies "
+        f"{size(base.pageable_bytes)} from or to pageable memory"
+    )
+    blocks: list[Block] = [Text(_verdict(result), "verdict")]
+    blocks += [Text(remark, "warning") for remark in result.remarks]
     if result.runs:
         blocks += [_changes(result), _bars(result)]
     blocks += [Text(line) for row in result.runs for line in _notes(row, base.pageable_bytes)]
@@ -56,84 +47,75 @@ def trial_document(result: Try) -> Document:
     if result.varying_numbers:
         what = several(result.varying_numbers, "number")
         blocks.append(
-            Text(
-                f"Not compared: {what} of the output that unchanged runs print differently, or measured times."
-            )
+            Text(f"Not compared: {what} in the output that vary between unchanged runs or are times.")
         )
     if result.advice:
-        sites = "; ".join(map(str, result.advice.call_sites))
-        blocks.append(
-            Text(f"{result.advice.text}{f' Call sites: {sites}.' if sites else ''}", title="To keep it")
-        )
+        sites = "; ".join(map(str, result.call_sites))
+        blocks.append(Text(f"{result.advice}{f' Call sites: {sites}.' if sites else ''}", title="To keep it"))
     return Document(f"busfare try: {result.command}", result.command, facts, blocks, EXPLAINED)
 
 
 def _verdict(result: Try) -> str:
-    """The best change that keeps the output, and every change that alters it."""
+    """The best change that keeps the output, and every change that slows the program down or alters its output."""
     altered = [row.change for row in result.runs if row.output in ("altered", "failed")]
-    sound = [row for row in result.runs if row.change not in altered and row.speedup and row.certain]
-    best = max(sound, key=lambda row: row.speedup or 0.0, default=None)
-    if best is not None and best.speedup and best.speedup > 1:
-        saved = result.baseline.measured_seconds - (best.measured_seconds or 0.0)
-        line = f"`{best.change}` makes the program {ratio(best.speedup)} as fast: it saves {time(saved)}."
+    speedups = {row.change: row.speedup for row in result.runs if row.change not in altered and row.certain}
+    known = {change: speedup for change, speedup in speedups.items() if speedup is not None}
+    best = max(known, key=lambda change: known[change], default=None)
+    if best is not None and known[best] > 1:
+        line = f"`{best}` makes the program {ratio(known[best])} as fast."
     elif not result.runs:
         line = "Nothing can be tried on this program."
     else:
         line = "No change makes the program measurably faster."
-    slower = ((row.change, row.speedup) for row in sound if row.speedup and row.speedup < 1)
-    lines = [line, *(f"`{change}` slows it down: {ratio(speedup)}." for change, speedup in slower)]
-    return " ".join(lines + [f"Do not use `{change}`: it alters the output." for change in altered])
+    slower = [
+        f"`{change}` slows it down: {ratio(speedup)}." for change, speedup in known.items() if speedup < 1
+    ]
+    wrong = [f"Do not use `{change}`: it alters the output." for change in altered]
+    return " ".join([line, *slower, *wrong])
 
 
 def _changes(result: Try) -> Table:
-    def speedup(row: Tried) -> str:
-        if row.speedup is None or row.speedup_low is None or row.speedup_high is None:
-            return "–"
-        return f"{ratio(row.speedup)} ({row.speedup_low:.2f}–{row.speedup_high:.2f})"
+    def measured(row: Tried) -> str:
+        return between(row.measured_seconds, row.measured_low_seconds, row.measured_high_seconds)
 
-    return table(
-        result.runs,
-        "",
-        {"change": "change"},
-        {
-            "predicted": lambda row: row.shown(row.predicted_seconds),
-            "measured": lambda row: between(
-                row.measured_seconds, row.measured_low_seconds, row.measured_high_seconds
-            ),
-            "speedup": speedup,
-            "runs": "runs",
-        },
-        {"output": lambda row: OUTPUTS[row.output]},
-    )
+    def speedup(row: Tried) -> str:
+        if row.speedup is None or row.speedup_range is None:
+            return "–"
+        low, high = row.speedup_range
+        return f"{ratio(row.speedup)} ({low:.2f}–{high:.2f})"
+
+    figures = {
+        "predicted": lambda row: row.shown(row.predicted_seconds),
+        "measured": measured,
+        "speedup": speedup,
+    }
+    return table(result.runs, "", {"change": "change"}, figures, {"output": lambda row: OUTPUTS[row.output]})
 
 
 def _bars(result: Try) -> Figure:
     base = result.baseline.measured_seconds
     rows = [row for row in result.runs if row.measured_seconds is not None]
-    names = ["unchanged", *(row.change for row in rows)]
     measured = BarSeries("measured", RUN, [bar(base), *(bar(row.measured_seconds or 0.0) for row in rows)])
-    predicted = BarSeries("predicted", RUN, [bar(base), *(bar(row) for row in rows)])
+    predicted = BarSeries("predicted", RUN, [bar(base), *map(bar, rows)])
+    names = ["unchanged", *(row.change for row in rows)]
     return Figure("runs", Bars(names, [measured, predicted], "time of the process; hatched: predicted"))
 
 
-def _notes(row: Tried, pageable: int) -> list[str]:
-    """What a change did, what it left, and how it altered the output."""
+def _notes(row: Tried, pageable_bytes: int) -> list[str]:
+    """What a change did, what it left as it was, and how it altered the output."""
     lines = []
     if row.changed_bytes:
-        share = percent(row.changed_bytes / pageable) if pageable else "–"
+        share = (
+            f" ({percent(row.changed_bytes / pageable_bytes)} of the pageable copies)"
+            if pageable_bytes
+            else ""
+        )
         pinned = f"; pinning took {time(row.pinning_seconds)}" if row.pinning_seconds else ""
-        kept = ", ".join(
-            f"{size(kept.bytes)} {KEPT.get(kept.reason, kept.reason)}" for kept in row.kept if kept.bytes
-        )
-        lines.append(
-            f"{row.change}: changed {size(row.changed_bytes)} ({share} of the pageable copies){pinned}."
-        )
-        lines += [f"{row.change}: left as they were: {kept}."] if kept else []
-    if row.why:
-        lines.append(f"{row.change}: {text(row.why)}.")
+        lines.append(f"{row.change}: changed {size(row.changed_bytes)}{share}{pinned}.")
+    if kept := [f"{size(bytes_)} {KEPT[reason]}" for reason, bytes_ in row.kept_bytes.items() if bytes_]:
+        lines.append(f"{row.change}: unchanged: {', '.join(kept)}.")
     if row.difference:
-        where = f"{row.difference.output}, line {row.difference.line}"
-        lines.append(
-            f"{row.change}: {where}: {row.difference.unchanged!r} became {row.difference.changed!r}."
-        )
+        line = f", line {row.difference.line}" if row.difference.line else ""
+        what = f"{row.difference.unchanged!r} became {row.difference.changed!r}"
+        lines.append(f"{row.change}: {row.difference.output}{line}: {what}.")
     return lines

@@ -51,7 +51,7 @@ try_ = Command(
     argument("command -- PROGRAM [ARGUMENTS]", "The program to run.", type=str, nargs=-1, required=True),
     option(
         "--change CHANGE",
-        "pin; pin,async; batch=SIZE; spin; block; or NAME=VALUE of the environment.",
+        "pin; pin,async; spin; block; or NAME=VALUE of the environment.",
         multiple=True,
     ),
     option("--runs N", "Runs of each variant at most.", default="10"),
