@@ -129,9 +129,7 @@ class Chosen:
         return np.where(np.isnan(prices), (self.ends - self.starts) * NS, prices)
 
     def merged_seconds(self, node: Node, memory: str | None = None) -> float:
-        """At least what the run takes for these copies when all of one direction and GPU are one: the longest of these, in
-        seconds by the data sheet of `node`.
-        """
+        """The least time of these copies, all of a direction and GPU being one: the longest, s, by `node`'s data sheet."""
         alike = self.columns(*COLUMNS).group_by("direction", "device", maintain_order=True)
         whole = alike.agg(pl.exclude("bytes").first(), pl.col("bytes").sum()).select(COLUMNS)
         took = ((whole["end_ns"] - whole["start_ns"]) * NS).to_numpy()

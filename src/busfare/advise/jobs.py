@@ -53,9 +53,7 @@ class LargestFinding(Advised, Called, kw_only=True):
 
 
 class JobFinding(Ranged, kw_only=True):
-    """A finding over all traces that have it. Ranks run side by side, so that of the job no more is saved than in the trace
-    that gains most: gains are never summed.
-    """
+    """A finding over all traces that have it. Ranks run side by side: gains are never summed; the job's is the largest."""
 
     id: str
     title: Words

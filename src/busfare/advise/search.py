@@ -63,9 +63,7 @@ def findings(
 
 
 def _ranked(findings: Sequence[Finding]) -> list[Finding]:
-    """Largest gain first, of what begins with another finding's change the part beyond that; but what needs no copy comes
-    before making the same copy faster.
-    """
+    """Largest gain first, beyond that of what must come first; but what needs no copy comes before a quicker copy."""
     pinning = max(
         (finding.predicted_gain_seconds for finding in findings if finding.id == "pageable-copies"),
         default=0.0,

@@ -1,6 +1,4 @@
-"""A trace recorded on node A, priced on node B: its copies by any cost model, and the whole run's time; and what `project`
-and `compare` answer. Keys in docs/json.md.
-"""
+"""A trace of node A, priced on node B: copies by any cost model, and the whole run; answers `project` and `compare`."""
 
 from __future__ import annotations
 
@@ -236,10 +234,7 @@ def project(
 
 
 def projected(projections: Sequence[Projection], guessed: bool = False) -> Projected:
-    """The first node's projection at the top, and all of them.
-
-    `guessed`: where it was recorded is a guess, from the name of the GPU.
-    """
+    """The first node's projection at the top, and all of them. `guessed`: where it was recorded, from the GPU's name."""
     every = list(projections)
     return Projected(
         **asdict(every[0]), from_guessed_from_gpu_name=guessed, verdict=_verdict(every), projections=every

@@ -1,6 +1,4 @@
-"""The result of `what-if`: on one run, or on a job, where a change to one rank or to what the ranks do together makes
-something of all of them.
-"""
+"""The result of `what-if`: on one run, or on a job, where a change to one rank or to communication affects all ranks."""
 
 from __future__ import annotations
 
@@ -366,9 +364,7 @@ def _ranged(
 def _between(
     change: Change, played: Played, before: Timeline, setting: Setting, recorded_on: Node, to: Node
 ) -> tuple[float, ...]:
-    """The range of a run on another node: that of its copies; that of its kernels as far as they make the run without any
-    other change uncertain.
-    """
+    """The range of a run on another node: from its copies, and from its kernels as far as they alone make it uncertain."""
     if change.kind != "kernels":
         return run_between(played, setting.model, recorded_on, to)
     try:

@@ -49,9 +49,7 @@ FLIT_BYTES = 16
 
 
 def is_staged(batch: Batch, node: Node) -> bool:
-    """Whether the driver carries the bytes through pinned buffers of its own: of pageable memory, unless the GPU reads the
-    host's memory in place.
-    """
+    """Whether the driver stages the bytes in pinned buffers: pageable memory that the GPU does not read in place."""
     on_host = batch.memory == "pageable" and not batch.stays_on_device(node)
     return on_host and not node.host_path(batch.device).is_c2c
 

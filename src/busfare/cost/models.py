@@ -1,6 +1,4 @@
-"""What a cost model is, the models by name (those built in, `calibrated` among them, and those that other packages
-register), and what one copy costs by all of them.
-"""
+"""What a cost model is, the models by name (built in, or registered by other packages), and one copy priced by all."""
 
 from __future__ import annotations
 
@@ -390,9 +388,7 @@ def price(
 
 
 def packing_seconds(sizes: FloatArray, node: Node | None) -> FloatArray:
-    """Host time to write these bytes into one buffer: from staged copies within the cache on `node`, otherwise typical;
-    shape (rows,).
-    """
+    """Host time to pack these bytes: from staged copies within the cache on `node`, otherwise typical; s, shape (rows,)."""
     curve = node.curve("h2d", "pageable") if node is not None else None
     if curve is None:
         return sizes / copies.COPY_BYTES_PER_S

@@ -162,9 +162,7 @@ def orders_of(rows: pl.DataFrame) -> dict[int | None, tuple[int, ...]]:
 
 
 def numbered(rows: pl.DataFrame) -> pl.DataFrame:
-    """Rows of whole ranks, with `group` and `numbered`, as the trace numbers them or by their order; `again` tells several
-    of one number apart by their order.
-    """
+    """Rows of whole ranks, with `group` and `numbered` by the trace or their order; `again` orders those of one number."""
     by_trace, place = pl.col("numbered"), pl.int_range(pl.len())
     return rows.with_columns(
         number=pl.when(by_trace).then("sequence").otherwise(place.over("rank", "group")),
@@ -173,9 +171,7 @@ def numbered(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def joints(every: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
-    """`rows`, with group, number and again, and those of `every` that end one of their sends, with `joint`; in the order of
-    `member`.
-    """
+    """`rows`, with group, number and again, and those of `every` that end their sends, with `joint`, by `member`."""
     kind = pl.col("collective_kind")
     rows = rows.with_columns(joint=pl.struct("group", "number", "again").rank("dense").cast(pl.Int64) - 1)
     ranks = pl.col("rank").n_unique().over("joint")

@@ -1,6 +1,4 @@
-"""What a trace adds to its job: a small summary of whole numbers, whose sums are the same in any order, with the best rates
-of the links that its copies crossed.
-"""
+"""What a trace adds to its job: whole numbers whose sums do not depend on order, and the best rates of its links."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The ranks of a job as their traces hold them, and what each of them communicates: in rows, packed, and in blocks that fit
-into memory.
-"""
+"""The ranks of a job as their traces hold them, and what each communicates: in rows, packed, in blocks that fit memory."""
 
 from __future__ import annotations
 

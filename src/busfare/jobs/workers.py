@@ -271,10 +271,7 @@ async def hand_over(running: Any, made: Future[list[bytes]]) -> None:
 
 @contextmanager
 def connected(address: str) -> Iterator[Any]:
-    """A client of the scheduler at `address` (tcp://host:port, or its scheduler file).
-
-    Raises InputError if Dask is missing or nothing answers.
-    """
+    """A client of the scheduler at `address` (tcp://host:port or its file). Raises InputError without Dask or an answer."""
     try:
         from distributed import Client
     except ImportError:

@@ -123,9 +123,7 @@ def measured(
     device: Device, question: Probe = DEFAULT, progress: Progress | None = None, seed: int | None = None,
     gpus: Sequence[int] | None = None,
 ) -> Record:  # fmt: skip
-    """The samples alone, of every GPU of `device`. Raises InputError where a virtual node has
-    nothing of it, and NoGpuError where collectives have one GPU.
-    """
+    """The samples alone, of all GPUs. Raises InputError if a virtual node has none, NoGpuError for a collective of one."""
     facts = device.facts()
     record = Record(
         virtual=device.virtual,

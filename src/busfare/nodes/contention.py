@@ -84,9 +84,7 @@ class _Typical(Contention, frozen=True, kw_only=True, forbid_unknown_fields=Fals
 
 
 class MemoryShares(msgspec.Struct, frozen=True):
-    """Shares of the peak of host memory that copies of several GPUs reach together: `read` or `write` alone, and
-    `duplex_read` and `duplex_write` at the same time.
-    """
+    """Shares of the host memory's peak that several GPUs' copies reach: `read` or `write` alone, `duplex_*` together."""
 
     read: Factor
     write: Factor

@@ -63,9 +63,7 @@ class Path:
         return min([*rates, self._end_rate(flow)])
 
     def seconds(self, sizes: FloatArray, flow: Flow) -> FloatArray:
-        """Seconds that copies of `sizes` bytes keep the slowest part of the path busy; the parts work at
-        once.
-        """
+        """Seconds that copies of `sizes` bytes keep the slowest part of the path busy; the parts work at once."""
         slowest = sizes / self._end_rate(flow)
         for link in self.links:
             slowest = np.maximum(slowest, link.seconds(sizes, flow))
@@ -264,9 +262,7 @@ class Node:
         return any(source is not None and source.kind == "estimated" for source in sources)
 
     def provenance(self, table: Sourced, key: str) -> Source | None:
-        """The source of the figure under `key` of one of the node's components, links or measurements; None where the file
-        names none.
-        """
+        """The source of the figure `key` of a component, link or measurement; None where the file names none."""
         tag = table.source_of.get(key, table.source)
         return None if tag is None else self.sources.get(tag)
 

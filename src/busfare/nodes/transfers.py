@@ -1,6 +1,4 @@
-"""What transfers of one path take by size: straight lines piece by piece, what each further copy adds, and their fit [W14
-§V].
-"""
+"""What transfers of one path take by size: lines piece by piece, what each further copy adds, and their fit [W14 §V]."""
 
 from __future__ import annotations
 

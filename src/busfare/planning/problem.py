@@ -97,9 +97,7 @@ LEAST_SECONDS = 1e-9
 
 
 class FromTrace(Struct, frozen=True):
-    """What the trace has of the kernels that matched. `span_seconds` runs from the first of their copies in to the end of
-    the last copy out.
-    """
+    """The trace's kernels that matched. `span_seconds`: from their first copy in to the end of their last copy out."""
 
     kernels: tuple[str, ...]
     launches: int
@@ -238,9 +236,7 @@ class RecordedLayers(Struct, frozen=True):
 
 
 def layers_from_trace(trace: Trace) -> tuple[Layers, RecordedLayers]:
-    """The layers of a pass in `trace`, and where they are from. Raises InputError, which says what to give instead, where
-    nothing tells them.
-    """
+    """The layers of a pass in `trace`, and where they are from. Raises InputError, with what to give, if none are seen."""
     streamed = streamed_layers(timeline(trace))
     last = int(streamed.number.max())
     whole = np.flatnonzero(np.bincount(streamed.pass_number)[streamed.pass_number] == last + 1)

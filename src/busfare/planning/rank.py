@@ -52,9 +52,7 @@ class Parts(msgspec.Struct, frozen=True, rename="{}_seconds".format):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The answer for one problem on one machine. `useful`: the fewest and the most streams (chunks of `three-streams`) that
-    help each strategy that has them.
-    """
+    """The answer for one problem on one machine. `useful`: the fewest and most streams or chunks that help each strategy."""
 
     problem: Problem
     machine: Machine

@@ -22,9 +22,7 @@ from busfare.timeline.program import Mapped, Program, mapped_seconds
 
 
 class Layout(NamedTuple):
-    """Which of a machine's curves carries the data each way, and over which streams the work is laid out: all in `one`,
-    a stream a `chunk`, or a stream an `engine`.
-    """
+    """Which curves carry the data each way; all work in `one` stream, a stream a `chunk`, or a stream an `engine`."""
 
     into: str
     out: str

@@ -40,9 +40,7 @@ class StreamRange:
 
 @dataclass(frozen=True)
 class ByStreams:
-    """Predicted `seconds` of one problem at the `numbers` of streams (chunks of `three-streams`), by an equation or, by
-    `timeline`, as played.
-    """
+    """Predicted `seconds` by `numbers` of streams (chunks of `three-streams`): by an equation or, by `timeline`, played."""
 
     strategy: str
     numbers: FloatArray

@@ -84,9 +84,7 @@ class Part(Question):
 
 @dataclass(frozen=True, kw_only=True)
 class Report(Part):
-    """Of a run: `unrecorded`, how long it takes when it is not recorded. Of a job: how it is read, in `jobs` processes or on
-    the workers of a Dask `scheduler`.
-    """
+    """Of a run: its `unrecorded` seconds. Of a job: read in `jobs` processes or by workers of a Dask `scheduler`."""
 
     recorded_on: Where | None = None
     unrecorded: q.PositiveTime | None = None

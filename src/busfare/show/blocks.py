@@ -286,9 +286,7 @@ def who_is_late(
     straggler: Straggler | None,
     omissions: Sequence[Omission | Left],
 ) -> list[Text]:
-    """The rank that arrives last because of its own work, if any; then how long all ranks wait and transfer. Without
-    collectives: no block.
-    """
+    """The rank late because of its own work, if any; then all ranks' waits and transfers. Nothing without collectives."""
     if not collectives:
         return []
     blocks = [Text(_waited(collectives))]

@@ -139,9 +139,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Entries:
-    """Numbered findings; `note` says what their gains are. Shown are the first `most`; all with --details, and on a page
-    behind a line.
-    """
+    """Numbered findings; `note`: what their gains are. Shown: the first `most`; with --details or on a page, all."""
 
     entries: Sequence[Entry]
     title: str

@@ -37,9 +37,7 @@ Kind = TypeVar("Kind", bound="Answer")
 
 
 class Answer:
-    """What every answer can do. Its figures are its fields, named as the keys of the command's JSON; their units stand in
-    the names.
-    """
+    """What every answer can do. Its figures are its fields, named as the keys of the command's JSON, with units."""
 
     _document: Callable[[bool], Document]
 

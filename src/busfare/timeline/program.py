@@ -166,9 +166,7 @@ class Program:
         out: Mapped | None = None,
         host_s: float = 0.0,
     ) -> int:
-        """Adds a kernel that takes `seconds` with its data in device memory, and reads or writes mapped memory.
-        `host_s` as of copies.
-        """
+        """Adds a kernel of `seconds` with its data in device memory, or on mapped memory. `host_s` as of copies."""
         shares = self.rules.contention.mapped_both
         reads, writes = (mapped.seconds if mapped else 0.0 for mapped in (into, out))
         moving = float(mapped_seconds(reads, writes, 1 / shares.h2d, 1 / shares.d2h))

@@ -121,9 +121,7 @@ def _common(before: list[Units], after: list[Units]) -> tuple[Units, Units] | No
 
 
 def _repeated(trace: Trace) -> list[list[Units]]:
-    """What repeats in a trace and covers most of it: its ranges, steps first, and of each GPU the operations that begin a
-    sequence; those that cover most first.
-    """
+    """What repeats and covers most of the trace: its ranges, steps first, and operations that begin a GPU's sequences."""
     if trace.operations.is_empty():
         return [[]]
     whole = int(trace.lanes.ends.max() - trace.lanes.starts[0]) or 1
@@ -263,9 +261,7 @@ def _sequences(trace: Trace, process: int | None, device: int | None) -> list[Un
 
 
 def _longest_first(candidates: list[Candidate]) -> list[Candidate]:
-    """With the units first that the likeliest ones are parts of, always as many: steps of an optimiser before those that
-    accumulate its gradients.
-    """
+    """The likeliest units' parts first, always as many: steps of an optimiser before those that accumulate its gradients."""
     parts = candidates[0][0].starts
     whole = [
         units

@@ -46,9 +46,7 @@ FOLDER.folder = True
 
 
 def option(spec: str, help: str, **more: Any) -> click.Option:
-    """An option, as its help shows it: `--direction -d NAME`, or with the name of its parameter, `--from from_ NODE`. What
-    its value is called has capitals.
-    """
+    """An option as its help shows it: `--direction -d NAME`, or with its parameter, `--from from_ NODE`."""
     *names, last = spec.split()
     if last != last.lower():
         return click.Option(names, metavar=last, help=help, **more)

@@ -135,9 +135,7 @@ def _predicted_kernels(to: Node) -> Change:
     "host", lambda factor, measured=False: statement(f"change.host{'-measured' * measured}", factor=factor)
 )
 def host_times(timeline: Timeline, setting: Setting, factor: float, measured: bool = False) -> Applied:
-    """What the host does in calls and between them takes `factor` times its time; its waits are what they wait for.
-    `measured`: by measurements on both nodes.
-    """
+    """CPU time in and between calls times `factor`; waits follow their work. `measured`: measured on both nodes."""
     every_call = calls_touched(timeline, np.ones(timeline.calls.height, bool))
     return Applied(host_slowed(timeline, factor), every_call, [statement("assumes.host-alike")])
 
@@ -298,9 +296,7 @@ def _within(starts: Times, values: NDArray[Any], begins: Times, ends: Times) -> 
 def _sent(
     timeline: Timeline, moved: Mask, like: pl.DataFrame, begins: Times, ends: Times, setting: Setting
 ) -> FloatArray:
-    """What all pages that move within each stretch of time take in one piece, `like` these operations, all of one direction;
-    nanoseconds, shape (stretches,).
-    """
+    """What all pages moved in each stretch take in one piece, `like` these operations; ns, shape (stretches,)."""
     if like.is_empty():
         return np.zeros(0)
     moves = moved & timeline.among("direction", str(like["direction"].first()))

@@ -55,9 +55,7 @@ def remove(timeline: Timeline, setting: Setting, what: Removable) -> Applied:
 
 
 def without(timeline: Timeline, removed: Mask) -> Applied:
-    """The run without these operations, with their calls, the waits right behind them and kernels' faults; shape
-    (operations,).
-    """
+    """The run without these operations, shape (operations,), their calls, the waits behind them and kernels' faults."""
     duration = np.where(removed, 0, timeline.columns["operation_duration"])
     return taken_out(with_durations(timeline, kernels_held(timeline, duration)), removed)
 
@@ -214,10 +212,7 @@ def batch(timeline: Timeline, setting: Setting, below_bytes: int) -> Applied:
 
 @change("collect_below", lambda below_bytes: statement("change.collect-below", bytes=below_bytes))
 def collect(timeline: Timeline, setting: Setting, below_bytes: int) -> Applied:
-    """Small results stay on the GPU and come back in one copy, where the last of them does.
-
-    As `batch`, for copies back with kernels between them.
-    """
+    """Small results stay on the GPU and come back with the last of them: as `batch`, with kernels between the copies."""
     small = _small(timeline, below_bytes, "d2h")
     removed = small & ~last_in_group(timeline.columns["operation_stream"], small)
     if not removed.any():

@@ -258,10 +258,7 @@ def timing_waits(calls: pl.DataFrame) -> Mask:
 
 @change("streams", lambda count, kernel="": titled("streams", kernel, count=count))
 def streams(timeline: Timeline, setting: Setting, count: int, kernel: str = "") -> Applied:
-    """Chunk i runs in stream i mod `count`; the host waits for chunk i - `count` + 1 where it waited for chunk i.
-
-    `kernel`: only chunks with a kernel that matches.
-    """
+    """Chunk i, by `kernel`, runs in stream i mod `count`; the host waits for chunk i - `count` + 1 where it waited for i."""
     if timeline.calls.height == 0 or count == 1:  # without calls the observed order stays
         return Applied(timeline)
     chunk = chunks(timeline, kernel)
