@@ -1,7 +1,5 @@
 """The errors that end a command with one line on standard error."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 

@@ -2,8 +2,6 @@
 text around; the JSON of a command, and its notes.
 """
 
-from __future__ import annotations
-
 import sys
 import unicodedata
 

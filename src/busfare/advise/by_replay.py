@@ -1,7 +1,5 @@
 """Findings priced by the replay of the run: what the whole run gains by each change, everything else as it was."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """What to do about a job: each advice with what the whole job gains, by all of its ranks replayed together."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import replace as changed
 from functools import partial

@@ -1,7 +1,5 @@
 """Findings in a trace: those of every rule, priced by replay where the run can be replayed, largest gain first."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 

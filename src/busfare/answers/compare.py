@@ -1,7 +1,5 @@
 """Predictions for a machine, compared with a trace recorded on it; keys in docs/json.md."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import polars as pl

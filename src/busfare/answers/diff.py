@@ -3,8 +3,6 @@
 Everything in it is recorded; nothing is predicted. Seconds and bytes; None is 'not known', or 'not among the longest'.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar

@@ -1,7 +1,5 @@
 """The result of `report` on the traces of a job: the JSON is the Struct `JobReport`; keys in docs/json.md."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The result of `plan kv`, with its words."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from typing import Literal

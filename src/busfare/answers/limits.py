@@ -1,7 +1,5 @@
 """Limits on a report, for use where a program is tested again and again."""
 
-from __future__ import annotations
-
 import math
 import operator
 import re

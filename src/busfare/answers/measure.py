@@ -3,8 +3,6 @@
 The results, in seconds, bytes and bytes per second, are declared where they are measured; `show` takes them from here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import closing
 from importlib import import_module

@@ -1,7 +1,5 @@
 """The kernels that `plan` is asked about, by options or as tables of a TOML file, and its result."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The result of `price`: a copy, copies of several GPUs at once, a collective, or a kernel that was recorded elsewhere."""
 
-from __future__ import annotations
-
 from math import prod
 
 import numpy as np

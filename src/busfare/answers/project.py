@@ -1,7 +1,5 @@
 """A trace of node A, priced on node B: copies by any cost model, and the whole run; answers `project` and `compare`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, TypeVar
 

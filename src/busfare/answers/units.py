@@ -1,7 +1,5 @@
 """Whether units of work of two runs differ by more than the units of one run vary."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from math import sqrt

@@ -1,7 +1,5 @@
 """What determines the length of a run: the parts of its critical path, and the owner of most of each part."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from shlex import join, quote
 from typing import Literal, cast

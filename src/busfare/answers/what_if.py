@@ -1,7 +1,5 @@
 """The result of `what-if`: on one run, or on a job, where a change to one rank or to communication affects all ranks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import reduce

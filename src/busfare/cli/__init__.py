@@ -1,7 +1,5 @@
 """The command line: the options of each command in `options`, what it does in the other modules, and no logic."""
 
-from __future__ import annotations
-
 import gc
 import os
 import sys

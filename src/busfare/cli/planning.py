@@ -1,7 +1,5 @@
 """What commands about plans and machines do: plan, price, nodes, doctor."""
 
-from __future__ import annotations
-
 import textwrap
 from pathlib import Path
 from typing import Any

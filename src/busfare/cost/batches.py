@@ -1,7 +1,5 @@
 """Operations as arrays, sorted into batches of one path each, and what of a node each batch uses."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 

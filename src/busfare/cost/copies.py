@@ -14,8 +14,6 @@ beyond it the two work at once and the slower one counts. Sources that outgrow t
 speed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """What a cost model is, the models by name (built in, or registered by other packages), and one copy priced by all."""
 
-from __future__ import annotations
-
 import difflib
 import math
 from collections.abc import Callable, Sequence

@@ -4,8 +4,6 @@ The table `ranges.toml` is derived from measurements by `validation/ranges.py`, 
 truth lay inside.
 """
 
-from __future__ import annotations
-
 import tomllib
 from functools import cache, partial
 from pathlib import Path

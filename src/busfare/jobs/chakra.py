@@ -5,8 +5,6 @@ thread, an operation, or the host's own time between calls. Times are whole micr
 that sums stay right. The format has no place for gaps between operations, nor for the time from a launch to its start.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a trace adds to its job: whole numbers whose sums do not depend on order, and the best rates of its links."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The parts of a job: the traces that paths, globs and folders name, each once, in order."""
 
-from __future__ import annotations
-
 import glob
 import os
 from collections.abc import Iterator

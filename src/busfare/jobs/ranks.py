@@ -1,7 +1,5 @@
 """The ranks of a job as their traces hold them, and what each communicates: in rows, packed, in blocks that fit memory."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Sequence
 from io import BytesIO

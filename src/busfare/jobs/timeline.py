@@ -1,7 +1,5 @@
 """All ranks of a job in one timeline: each rank's own, side by side, and collectives that begin when all have come."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -3,8 +3,6 @@
 Seconds, bytes, bytes per second; None is unknown.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import random
 from collections.abc import Sequence

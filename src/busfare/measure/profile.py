@@ -1,7 +1,5 @@
 """Raw samples → a node's curves, contention, costs and kernels: nothing here asks a model of whole programs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import median

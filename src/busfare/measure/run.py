@@ -2,8 +2,6 @@
 reason, a time budget, a log of the machine's state and what it says of disturbances.
 """
 
-from __future__ import annotations
-
 import math
 import random
 import sys

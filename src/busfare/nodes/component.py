@@ -1,7 +1,5 @@
 """What a node file may hold: kinds of numbers, their sources, components, and what calls and kernels take."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The catalogue's machines and aliases, and GPUs by the names of drivers and profilers: `gpus.toml`, and a node of each."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import replace

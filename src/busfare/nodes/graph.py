@@ -1,7 +1,5 @@
 """A machine as a graph: components joined by links, the path that a copy takes through it, and the graph as text."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field

@@ -6,8 +6,6 @@ the AHEAD paper; [pcie-model] the byte counts of pcie-bench/pcie-model; [nccl#13
 `docs/models.md` tells what each formula leaves out.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Annotated, ClassVar, Literal, NamedTuple
 

@@ -1,7 +1,5 @@
 """TOML text → a checked value, or one line that says what is wrong, where, and the fix. Node files and plan files."""
 
-from __future__ import annotations
-
 import math
 import re
 import threading

@@ -3,8 +3,6 @@
 Measured figures of the node come first, then its data sheet, then estimates; `basis` says which was taken for each.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal, NamedTuple

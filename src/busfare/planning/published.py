@@ -2,8 +2,6 @@
 own times come from the engine, which knows more of the link; these stand beside them.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Every strategy that fits a problem, fastest first, with the number of streams that its prediction is for."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any

@@ -6,8 +6,6 @@ Times are in seconds. The arrays of a `Cut` broadcast against each other, so tha
 numbers of streams at once.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 

@@ -1,7 +1,5 @@
 """Predicted time of a strategy against its number of streams, and which numbers are useful."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property

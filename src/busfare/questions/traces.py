@@ -1,7 +1,5 @@
 """Questions about recorded runs. A question does not contain its traces: callers pass them separately."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NamedTuple, Protocol, get_args
 

@@ -3,8 +3,6 @@
 Built from a result by one function a command; `terminal`, `html` and nothing else know how it is shown.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeVar

@@ -1,7 +1,5 @@
 """The document of `report` on many traces, and its figures: ranks relative to the median, and the health of their links."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import islice, takewhile

@@ -1,7 +1,5 @@
 """The result of `nodes`, and the documents of `nodes`, `price` and `doctor`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Answers as Python and notebooks have them: a command's result, which shows itself as its tables, or as its page."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from html import escape

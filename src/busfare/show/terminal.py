@@ -1,7 +1,5 @@
 """A document in a terminal: tables that give way to its width, and sentences."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import sys

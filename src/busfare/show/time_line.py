@@ -1,7 +1,5 @@
 """A timeline for the page: every operation and call of a run as compact columns, which its script unpacks and draws."""
 
-from __future__ import annotations
-
 from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass

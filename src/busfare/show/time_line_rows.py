@@ -1,7 +1,5 @@
 """What is drawn of a run or of a job: rows of calls and operations, and what each of them waited for."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -2,8 +2,6 @@
 a run again where it is known how long the run takes unrecorded.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace

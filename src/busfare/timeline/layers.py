@@ -1,7 +1,5 @@
 """Layers of a recorded run that streams their data from the host: found from ranges that name them, or from what repeats."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 

@@ -15,8 +15,6 @@ While data moves the other way a copy, or a kernel on mapped memory, keeps its s
 A copy behind a kernel, and a kernel that waits for a copy of another stream, start later by what the curve says.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain

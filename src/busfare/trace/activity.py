@@ -1,7 +1,5 @@
 """Activity of host threads between API calls: spans (ranges, operators, functions, system calls) and sampled stacks."""
 
-from __future__ import annotations
-
 import re
 from typing import NamedTuple
 

@@ -2,8 +2,6 @@
 bytes of kernels that Nsight Compute counted, as `ncu --csv --page raw --print-units base` prints them.
 """
 
-from __future__ import annotations
-
 import csv
 import re
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ The records bound how far the clock of a GPU is ahead: no operation begins befor
 it waits for has ended. If no single offset fits, the clock drifts; it is moved by the least that the bounds require.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

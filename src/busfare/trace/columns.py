@@ -1,7 +1,5 @@
 """Columns of whole numbers: rows numbered, chosen, sorted and looked up; texts matched; JSON decoded; work in threads."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """`Trace`: what happened, as tables, whatever program recorded it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path

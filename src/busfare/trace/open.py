@@ -1,7 +1,5 @@
 """Finds the format of a trace from its content, and reads it; names those that are refused, and what to give instead."""
 
-from __future__ import annotations
-
 import re
 import stat
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Where in the program a call is made: the spans of its thread around it, and the program's innermost frame of a stack."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

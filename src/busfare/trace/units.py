@@ -1,7 +1,5 @@
 """Units of work of a trace: the steps of a profiler, ranges that repeat, or the operations that repeat on a GPU."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """A trace in forms that others' tools read: Parquet and CSV tables, and timelines for ui.perfetto.dev."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

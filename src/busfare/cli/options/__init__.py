@@ -2,8 +2,6 @@
 for help and shells ask for them alone; what a command does stands in `busfare.cli`, and is imported when it is called.
 """
 
-from __future__ import annotations
-
 import glob
 import os
 import re

@@ -1,7 +1,5 @@
 """The options of commands about nodes and plans: price, plan, nodes."""
 
-from __future__ import annotations
-
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any

@@ -2,8 +2,6 @@
 the shapes and types of its inputs as a framework's trace has them.
 """
 
-from __future__ import annotations
-
 import math
 import re
 import tomllib

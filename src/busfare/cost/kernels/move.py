@@ -7,8 +7,6 @@ A larger p lets the parts overlap more (`power_mean`). Symbols: B: rate of the m
 f: clock, Hz; u = M · f · √(threads that a multiprocessor holds) (`Limits.units`). A prime marks the GPU there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple

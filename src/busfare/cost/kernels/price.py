@@ -1,7 +1,5 @@
 """Prices of recorded kernels on another GPU, with their ranges and what they rest on."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

@@ -7,8 +7,6 @@ potential temperature and density of seawater*, J. Atmos. Oceanic Technol. 20 (2
 POP uses by default. Temperatures in °C (potential), salinities practical, pressures in decibars, densities in kg/m³.
 """
 
-from __future__ import annotations
-
 import os
 from bisect import bisect_right
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """`bench methods`: S16's program run with every migration method, five ranges each, beside `plan` and S16's figures."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from statistics import median

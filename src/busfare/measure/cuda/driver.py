@@ -1,7 +1,5 @@
 """The driver API with codes as exceptions; memory of every kind; CUDA source compiled by NVRTC, without a toolkit."""
 
-from __future__ import annotations
-
 import ctypes
 import math
 import mmap

@@ -2,8 +2,6 @@
 of the system or of PyTorch's wheel, by its C interface: one process, a communicator a GPU, calls in groups.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Programs of strategies run on NVIDIA GPUs: streams, events, mapped memory, batches and graphs through the driver."""
 
-from __future__ import annotations
-
 import ctypes
 import struct
 import time

@@ -5,8 +5,6 @@ A block holds the keys and values of `block_tokens` tokens, in one piece or scat
 are bound by what submits them and not by the link: the host's call, or the copy engine's issue interval g.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from itertools import pairwise

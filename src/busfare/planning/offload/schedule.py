@@ -7,8 +7,6 @@ it sends back has left. Depth 0 copies and computes in turns. A pass begins with
 operation.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A network as layers: the weights, experts and cached keys and values of each, by the keys of its config.json."""
 
-from __future__ import annotations
-
 import difflib
 import tomllib
 from collections.abc import Callable, Sequence

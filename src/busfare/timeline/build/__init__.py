@@ -1,7 +1,5 @@
 """A trace as a timeline that can be changed and played: columns of calls and operations with what each waits for."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

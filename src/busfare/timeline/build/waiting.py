@@ -6,8 +6,6 @@ stream waits for the events of another in the order of their records. Times deci
 as other work ends was waiting for that.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The calls of host threads, one after another, and the GPU work that they launched, in the order in which it was issued."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

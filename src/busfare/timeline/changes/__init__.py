@@ -1,7 +1,5 @@
 """Changes to a program's timeline. To add one: a module here that makes it, a field of `WhatIf`, a line of `changes_of`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 

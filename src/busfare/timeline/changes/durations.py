@@ -2,8 +2,6 @@
 sent before they are needed. Kernels stand still while such pages move to them.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Fewer copies: without those of a direction, without bytes that the GPU has, and small ones packed into one."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple

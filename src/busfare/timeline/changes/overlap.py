@@ -2,8 +2,6 @@
 program ask for no waits, and one stream's chunks of work are spread over several streams and as many buffers.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Which operations of a run are chunks of a pipeline that several streams could share."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Compressed files as text in pieces of bounded size, or whole in a place of their own; so are databases in transactions."""
 
-from __future__ import annotations
-
 import bz2
 import lzma
 import os

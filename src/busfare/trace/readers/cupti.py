@@ -3,8 +3,6 @@
 Columns have the names that `record_columns` gives; kinds are CUPTI's numbers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import polars as pl

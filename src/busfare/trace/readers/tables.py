@@ -2,8 +2,6 @@
 in SQLite files that nobody vouches for, which are read from their pages where that can be done, else by SQLite.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import sqlite3

@@ -1,7 +1,5 @@
 """PyTorch profiler traces (Kineto, Chrome JSON), plain or gzip, read as they stream past."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 Calls tell what operations do not: whose these are in a file of several ranks, and of copies direction and size.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import polars as pl
 

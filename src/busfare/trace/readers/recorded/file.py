@@ -1,7 +1,5 @@
 """The tables of a recording as numpy columns. Format: docs/recording-format.md."""
 
-from __future__ import annotations
-
 import re
 import struct
 import zlib

@@ -1,7 +1,5 @@
 """A recording of one process as rows of a trace's tables: what the GPU did, what the host did, and what there is."""
 
-from __future__ import annotations
-
 from uuid import UUID
 
 import numpy as np

@@ -4,8 +4,6 @@ The tables of rocpd carry a unique suffix, one set a process, and plainly named 
 run: the tables are read and united here.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 

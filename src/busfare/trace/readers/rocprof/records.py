@@ -1,7 +1,5 @@
 """What AMD's profilers record, alike in all their files: operations with directions and GPUs, calls, devices."""
 
-from __future__ import annotations
-
 import bisect
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -5,8 +5,6 @@ started as the call itself; the JSON only draws arrows, in order of the calls. K
 rocprof itself measured, in a table of their own [rocprofiler: bin/tblextr.py, bin/sqlitedb.py].
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

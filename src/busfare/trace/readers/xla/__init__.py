@@ -5,8 +5,6 @@ The fields are those of the published schema [OpenXLA: tsl/profiler/protobuf/xpl
 are read as bytes, which no wrong UTF-8 makes unreadable.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path

@@ -5,8 +5,6 @@ rocm_collector.cc]: `kind_src:pinned kind_dst:device size:4096 dest:0 async:1`,
 `regs:32 static_shared:0 dynamic_shared:16 grid:8,1,1 block:128,1,1`, `kind:device num_bytes:64 async:1`.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any
