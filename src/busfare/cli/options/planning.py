@@ -192,7 +192,7 @@ nodes_find = Command(
 
 nodes_show = Command(
     "show",
-    "Show one node, with a drawing of its graph.",
+    "Show one node: its components and links.",
     "planning.show",
     argument("node NODE", "Catalogue name, GPU, TOML file, or a link such as pcie:4x16.", type=str),
     as_json,
