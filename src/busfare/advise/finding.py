@@ -116,9 +116,8 @@ class Chosen:
         return self.trace.lanes.uncovered_ns(self.rows, pl.lit(False)) * NS
 
     def repriced(self, node: Node, memory: str | None = None) -> FloatArray:
-        """Seconds that each of these copies would take by the data sheet of `node`, with host memory of kind `memory`.
-
-        What it took where the node has no price. Shape (rows,). Copies that cost alike are priced once.
+        """Seconds that each of these copies would take by the data sheet of `node`, with host memory of kind `memory`. What
+        it took where the node has no price. Shape (rows,). Copies that cost alike are priced once.
         """
         keys: list[NDArray[Any]] = [self.trace.lanes.lane_of[self.rows], self.sizes]
         for column in self.columns("copy_count", "peer_device"):
@@ -238,9 +237,8 @@ def language_of(trace: Trace) -> str | None:
 
 
 def call_sites(trace: Trace, findings: Sequence[Finding]) -> list[tuple[CallSite, ...]]:
-    """Of each finding the places that its operations, or else its calls, are called from; what takes longest first.
-
-    None where the trace says nothing of where its calls are made, or not which call made which operation.
+    """Of each finding the places that its operations, or else its calls, are called from; what takes longest first. None
+    where the trace says nothing of where its calls are made, or not which call made which operation.
     """
     calls, ranges = trace.calls, trace.markers.drop_nulls("end_ns")
     if calls.is_empty() or ("site" not in calls.columns and ranges.is_empty()):

@@ -137,9 +137,7 @@ def recorded_transfers(trace: Trace) -> pl.DataFrame:
 
 def transfers_priced(trace: Trace, recorded_on: Node, to: Node, model: str) -> pl.DataFrame:
     """The transfers of `trace` with `recorded_seconds`, and `predicted_seconds` on `to` (null where `model` has none), with
-    `low_seconds` and `high_seconds` (null where nothing is known of its errors).
-
-    Raises InputError for an unknown model.
+    `low_seconds` and `high_seconds` (null where nothing is known of its errors). Raises InputError for an unknown model.
     """
     transfers = recorded_transfers(trace)
     predicted = cost.model(model, recorded_on=recorded_on).seconds(transfers, to)

@@ -155,9 +155,8 @@ def in_place_share(node: Node) -> float | None:
 
 
 def copy_ratio(sizes: FloatArray, old: Node, new: Node) -> FloatArray:
-    """How much longer the new node's `memcpy` takes over buffers of `sizes` bytes; 1 unless it was measured on both.
-
-    A rate that one file has, beside the default that stands in for the other's, would tell of the default.
+    """How much longer the new node's `memcpy` takes over buffers of `sizes` bytes; 1 unless it was measured on both. A rate
+    that one file has, beside the default that stands in for the other's, would tell of the default.
     """
     if measured_copy(old) is None or measured_copy(new) is None:
         return np.ones_like(sizes)

@@ -72,9 +72,8 @@ def export_chakra(path: Path, output: Path) -> list[Omission]:
 
 
 def _write(traces: Sequence[Trace], paths: Sequence[Path], folder: Path) -> int:
-    """Writes `rank.0.et` and so on to `folder`, and `groups.json` with the ranks of each process group.
-
-    Returns the number of collectives of unknown kind or size. Raises InputError if a process has several ranks.
+    """Writes `rank.0.et` and so on to `folder`, and `groups.json` with the ranks of each process group. Returns the number
+    of collectives of unknown kind or size. Raises InputError if a process has several ranks.
     """
     parts = parts_of(traces, ranks_of_all(traces, paths), None)
     folder.mkdir(parents=True, exist_ok=True)

@@ -253,9 +253,8 @@ def _ending_together(first: InOrder, second: InOrder) -> tuple[NDArray[np.int64]
 
 
 class Clocks(NamedTuple):
-    """What is added to the times of each clock: offset + drift · (time - middle), ns; shapes (clocks,).
-
-    `uncertainty`: the standard deviation of one time, ns; not a number where nothing ties a clock to the others.
+    """What is added to the times of each clock: offset + drift · (time - middle), ns; shapes (clocks,). `uncertainty`: the
+    standard deviation of one time, ns; not a number where nothing ties a clock to the others.
     """
 
     offset: Numbers
@@ -269,9 +268,8 @@ class Clocks(NamedTuple):
 
 
 def align(members: pl.DataFrame, clocks: int) -> Clocks:
-    """So many clocks brought to the one that is tied to most collectives.
-
-    `members`: clock, joint (null: of none), collective_kind, and end_ns since a moment that is the same by all clocks.
+    """So many clocks brought to the one that is tied to most collectives. `members`: clock, joint (null: of none),
+    collective_kind, and end_ns since a moment that is the same by all clocks.
     """
     offset, drift, middle, uncertainty = (np.zeros(clocks) for _ in range(4))
     aligned = Clocks(offset, drift, middle, uncertainty)

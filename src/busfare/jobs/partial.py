@@ -65,9 +65,8 @@ Advise = Callable[[Trace, Node | None, bool], tuple[Node | None, list[Advice]]]
 
 
 class Partial(msgspec.Struct, frozen=True):
-    """One trace's share of a job. `node` is where it was recorded, perhaps guessed; `gpus` are models that worked.
-
-    `sums`, by SUMS, are the trace's totals in whole nanoseconds and bytes.
+    """One trace's share of a job. `node` is where it was recorded, perhaps guessed; `gpus` are models that worked. `sums`,
+    by SUMS, are the trace's totals in whole nanoseconds and bytes.
     """
 
     format: str

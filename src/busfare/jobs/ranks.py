@@ -285,9 +285,8 @@ def separate_runs(traces: Sequence[Placed]) -> list[int]:
 
 
 def numbered(traces: Sequence[Placed]) -> list[Rank]:
-    """The ranks of `traces`, each given by its path, stated rank and host, and content. Copies and later runs have none.
-
-    A process has the rank that its trace states. Processes without a stated rank, or with a duplicate, get unused numbers.
+    """The ranks of `traces`, each given by its path, stated rank and host, and content. Copies and later runs have none. A
+    process has the rank that its trace states. Processes without a stated rank, or with a duplicate, get unused numbers.
     """
     seen: dict[tuple[TraceRank, ...], list[tuple[int | None, int]]] = {}
     # Among copies, keep the shortest path with a stated rank.

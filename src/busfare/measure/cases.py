@@ -201,9 +201,8 @@ def fastest_part(samples: Sequence[float], portion: int = 2) -> float:
 
 
 def interval(samples: Sequence[float]) -> tuple[float, float]:
-    """An interval that holds the true median with at least 95 %, from order statistics: no shape is assumed.
-
-    With fewer than six samples no such interval exists, and the extremes are given.
+    """An interval that holds the true median with at least 95 %, from order statistics: no shape is assumed. With fewer than
+    six samples no such interval exists, and the extremes are given.
     """
     ordered = np.sort(np.asarray(samples, np.float64))
     count = len(ordered)

@@ -19,9 +19,8 @@ Rung = Literal["probed", "typical"]
 
 
 class Shares(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Shares (0..1] of a path's own one-way rate that remain, into the GPU and out of it.
-
-    `low` and `high` are the least and the most of both that any known machine keeps; None where this one was measured.
+    """Shares (0..1] of a path's own one-way rate that remain, into the GPU and out of it. `low` and `high` are the least and
+    the most of both that any known machine keeps; None where this one was measured.
     """
 
     h2d: Factor

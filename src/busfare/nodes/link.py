@@ -237,9 +237,8 @@ FORMS = "pcie:GENERATIONxLANES (x16 where it is left out), nvlink:GENERATIONxLIN
 
 
 def link_in_short(text: str) -> Link | None:
-    """The link that `text` (`pcie:4x16`) names, from `cpu0` to `gpu0`; None where it is not meant so.
-
-    Raises InputError with the forms, or the numbers that there are.
+    """The link that `text` (`pcie:4x16`) names, from `cpu0` to `gpu0`; None where it is not meant so. Raises InputError with
+    the forms, or the numbers that there are.
     """
     meant = re.match(r"(pcie|nvlink|c2c):(.*)$", text, re.IGNORECASE | re.DOTALL)
     if meant is None:

@@ -111,9 +111,8 @@ class Curve(Pieces, frozen=True, kw_only=True, forbid_unknown_fields=True):
     peer: Ordinal | None = None
 
     def issue_interval(self, streams: ArrayLike) -> FloatArray:
-        """What each further copy adds (s) beside its bytes where `streams` streams hold one copy each.
-
-        What all further copies add together is linear in their number between those measured; L+o where none was.
+        """What each further copy adds (s) beside its bytes where `streams` streams hold one copy each. What all further
+        copies add together is linear in their number between those measured; L+o where none was.
         """
         streams = np.asarray(streams, np.float64)
         if not self.issue_interval_s:

@@ -121,9 +121,8 @@ class Machine:
         return Basis(f"operations {type_}", rate, "FLOP/s", "data-sheet", f"peak rate of the GPU{cores}")
 
     def access_cost(self, flow: Flow, access_bytes: float) -> float:
-        """How much longer a byte takes in accesses of `access_bytes` than in long copies; at least 1.
-
-        An access takes packets of its own, and moves one sector of 32 bytes at least.
+        """How much longer a byte takes in accesses of `access_bytes` than in long copies; at least 1. An access takes
+        packets of its own, and moves one sector of 32 bytes at least.
         """
         if self.gpu.unified_memory:
             return 1.0

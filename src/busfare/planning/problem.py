@@ -81,7 +81,6 @@ class Problem:
 @dataclass(frozen=True, slots=True)
 class Prediction:
     """What one strategy takes; `by` names the equation, or the schedule. `streams`: of `three-streams` the chunks.
-
     `assumes`: fields of the problem that nobody gave, and that its seconds rest on.
     """
 

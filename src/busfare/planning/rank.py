@@ -152,9 +152,8 @@ def _least_per_byte(curve: Curve) -> float:
 
 
 def break_even(answer: Plan) -> float | None:
-    """At how many accesses to each element a strategy that assumes one stops being faster than the best.
-
-    None where no such strategy is ahead; infinite where accesses never make it slower.
+    """At how many accesses to each element a strategy that assumes one stops being faster than the best. None where no such
+    strategy is ahead; infinite where accesses never make it slower.
     """
     ahead = [p for p in answer.ranking if p.assumes and p.seconds < answer.best.seconds]
     if not ahead:

@@ -83,9 +83,8 @@ class Setting:
 
 @dataclass(frozen=True)
 class Applied:
-    """A timeline after a change, the operations or calls that it touched, and its assumptions.
-
-    `touched`: the recorded times of these; None: maybe the whole run. `cost_error`: s by which it may cost less, or more.
+    """A timeline after a change, the operations or calls that it touched, and its assumptions. `touched`: the recorded times
+    of these; None: maybe the whole run. `cost_error`: s by which it may cost less, or more.
     """
 
     timeline: Timeline
@@ -115,7 +114,6 @@ class Applied:
 @dataclass(frozen=True)
 class Change:
     """One change to a program: the field of `WhatIf` that asks for it, what it is called, and what it makes of a run.
-
     `apply` raises InputError where the trace lacks what it needs. `node`: where everything runs then, if elsewhere.
     """
 

@@ -145,9 +145,8 @@ class Decided:
 
 
 def decided(run: Timeline | Played) -> Decided:
-    """What decides the length of `run`, which is played for it unless it was played with its critical path.
-
-    Time in calls that wait, while the GPU works and nothing says what for, counts as unexplained.
+    """What decides the length of `run`, which is played for it unless it was played with its critical path. Time in calls
+    that wait, while the GPU works and nothing says what for, counts as unexplained.
     """
     played = run if isinstance(run, Played) else play(run, path=True)
     timeline, path = played.timeline, played.path or play(played.timeline, path=True).path

@@ -38,10 +38,8 @@ ALONE = Contention()
 
 @dataclass(frozen=True, slots=True)
 class GpuRules:
-    """How a GPU runs what it is given.
-
-    `copy_engines`: one for both directions, or one each. `implicit_synchronization`: a copy out waits for all kernels
-    issued before it [W14 §IV]. `call_s`: what each call takes on the host.
+    """How a GPU runs what it is given. `copy_engines`: one for both directions, or one each. `implicit_synchronization`: a
+    copy out waits for all kernels issued before it [W14 §IV]. `call_s`: what each call takes on the host.
     """
 
     contention: Contention = ALONE
@@ -224,9 +222,8 @@ class Program:
         return gaps
 
     def _rows(self) -> tuple[list[_Row], list[int], list[int]]:
-        """The rows, and of each operation the one that moves or computes and the one of its completion.
-
-        Every row has a stream of its own and waits for one other, so that streams and events are alike.
+        """The rows, and of each operation the one that moves or computes and the one of its completion. Every row has a
+        stream of its own and waits for one other, so that streams and events are alike.
         """
         rows: list[_Row] = []
         first, done, kernels = list[int](), list[int](), list[int]()

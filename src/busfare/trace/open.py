@@ -98,9 +98,8 @@ def is_trace_directory(path: Path) -> bool:
 
 
 def may_be_trace(path: Path) -> bool:
-    """Whether a file begins as a trace does, or as a file that becomes one (an .nsys-rep, a compressed trace).
-
-    A cheap look at its first bytes, for files that nobody named. Raises OSError if it cannot be opened.
+    """Whether a file begins as a trace does, or as a file that becomes one (an .nsys-rep, a compressed trace). A cheap look
+    at its first bytes, for files that nobody named. Raises OSError if it cannot be opened.
     """
     if not stat.S_ISREG(path.stat().st_mode):
         return False

@@ -73,9 +73,8 @@ Candidate = tuple[Units, NDArray[np.int64]]
 
 
 def units_of(trace: Trace) -> list[Units]:
-    """The unit of work of a trace: of the host, or of each GPU on which operations repeat; empty where none is found.
-
-    Steps come first, then ranges, then operations; of each the kind that covers most.
+    """The unit of work of a trace: of the host, or of each GPU on which operations repeat; empty where none is found. Steps
+    come first, then ranges, then operations; of each the kind that covers most.
     """
     every = _repeated(trace)
     return [units for units, _ in _shared(every, every, REPEATED)]
@@ -166,9 +165,8 @@ def _launched(trace: Trace) -> Times:
 
 
 def _ranges(trace: Trace, whole: int) -> Iterator[Units]:
-    """Ranges of one thread that follow each other, with names that are alike but for a number at the end.
-
-    Where the GPUs take longer than the host, which only launches, their share of the trace's time is larger as well.
+    """Ranges of one thread that follow each other, with names that are alike but for a number at the end. Where the GPUs
+    take longer than the host, which only launches, their share of the trace's time is larger as well.
     """
     name, length = pl.col("name").cast(pl.String), pl.col("end_ns") - pl.col("start_ns")
     spans = trace.markers.filter((length > 0) & ~name.str.contains(OPERATOR))

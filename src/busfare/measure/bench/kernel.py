@@ -212,9 +212,8 @@ class Work:
         return min(MOST_IN_ORDER if self.kernel.reaches else MOST_STREAMS, self.most_chunks)
 
     def cut(self, chunks: int) -> list[range]:
-        """The elements in so many equal parts, to 256 bytes: 35 parts of 42 whole levels would be as long as 21.
-
-        Raises ValueError for less than one chunk or more than there can be.
+        """The elements in so many equal parts, to 256 bytes: 35 parts of 42 whole levels would be as long as 21. Raises
+        ValueError for less than one chunk or more than there can be.
         """
         if not 1 <= chunks <= self.most_chunks:
             raise ValueError(f"{chunks} chunks of {self.name}")

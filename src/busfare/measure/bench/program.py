@@ -160,9 +160,8 @@ class StrategyDevice(GpuHost, Protocol):
     """Runs programs on one kernel's arrays at a time; what has a body here is that of a device that computes nothing."""
 
     def load(self, work: Work) -> None:
-        """Makes the arrays and the kernel of `work` in place of the former ones.
-
-        Raises UnavailableError where memory does not suffice, and InputError where the kernel does not compile.
+        """Makes the arrays and the kernel of `work` in place of the former ones. Raises UnavailableError where memory does
+        not suffice, and InputError where the kernel does not compile.
         """
 
     def inputs(self) -> list[FloatArray]:

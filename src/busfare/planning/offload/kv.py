@@ -92,9 +92,8 @@ class Fetch:
 
 @dataclass(frozen=True, slots=True)
 class Prefill:
-    """Seconds in which the GPU computes the cache of a prompt, by its tokens, as given or predicted at some lengths.
-
-    `low`, `high`: factors of the 80 % range of what is predicted, on `rung`; of what is given, none.
+    """Seconds in which the GPU computes the cache of a prompt, by its tokens, as given or predicted at some lengths. `low`,
+    `high`: factors of the 80 % range of what is predicted, on `rung`; of what is given, none.
     """
 
     points: tuple[tuple[float, float], ...]

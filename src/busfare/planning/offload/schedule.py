@@ -354,7 +354,6 @@ def break_even(
     streamed: Callable[[float], float], elsewhere: Callable[[float], float], most: float = MOST_TOKENS
 ) -> tuple[float | None, str]:
     """From how many tokens on a pass is faster streamed than `elsewhere` (seconds by tokens; on the processor, recomputed).
-
     None with a reason where one of them is faster from the first token to the most.
     """
     if streamed(1) <= elsewhere(1):

@@ -244,9 +244,8 @@ class Faults(NamedTuple):
 
 
 def _faults(timeline: Timeline) -> Faults:
-    """The faults of a timeline's kernels, as recorded.
-
-    Within a chain of faults a kernel stands still between the moves, too; the gap before the first is its own work.
+    """The faults of a timeline's kernels, as recorded. Within a chain of faults a kernel stands still between the moves,
+    too; the gap before the first is its own work.
     """
     moved = timeline.among("kind", "migration") & ~timeline.launched
     starts, ends = timeline.recorded_spans
@@ -263,7 +262,6 @@ def _faults(timeline: Timeline) -> Faults:
 
 def kernels_held(timeline: Timeline, duration: NDArray[Any]) -> NDArray[Any]:
     """`duration`, and where moves take another time than in `timeline`, the kernels that stand still for them with it.
-
     Nanoseconds, shape (operations,). Where nothing moves any more, nothing faults.
     """
     before = timeline.columns["operation_duration"]

@@ -88,10 +88,8 @@ def keep_on_gpu(timeline: Timeline, setting: Setting) -> Applied:
 
 
 class Repeated(NamedTuple):
-    """Copies to the GPU whose bytes were sent before. Shape (operations,).
-
-    `again`: such copies. `elsewhere`: those of them whose place on the GPU held other bytes meanwhile, or that went to
-    another.
+    """Copies to the GPU whose bytes were sent before. Shape (operations,). `again`: such copies. `elsewhere`: those of them
+    whose place on the GPU held other bytes meanwhile, or that went to another.
     """
 
     again: Mask
@@ -160,10 +158,8 @@ def _mask(operations: pl.DataFrame, rows: pl.DataFrame) -> Mask:
 
 @change("batch_below", lambda below_bytes: statement("change.batch-below", bytes=below_bytes))
 def batch(timeline: Timeline, setting: Setting, below_bytes: int) -> Applied:
-    """Copies smaller than `below_bytes` that one thread issues to one stream, one way and with nothing between them,
-    become one copy where the last of them is.
-
-    The host packs them, and what it does between their calls stays.
+    """Copies smaller than `below_bytes` that one thread issues to one stream, one way and with nothing between them, become
+    one copy where the last of them is. The host packs them, and what it does between their calls stays.
     """
     group = _groups(timeline, below_bytes)
     packed = group >= 0
@@ -232,9 +228,8 @@ def _small(timeline: Timeline, below: int, *directions: str) -> Mask:
 
 
 def _groups(timeline: Timeline, below: int) -> Times:
-    """A number for each run of small copies, -1: in none; shape (operations,).
-
-    A run ends where one is not small, goes another way or comes from another thread than the one before in its stream.
+    """A number for each run of small copies, -1: in none; shape (operations,). A run ends where one is not small, goes
+    another way or comes from another thread than the one before in its stream.
     """
     columns = timeline.columns
     before = before_in(columns["operation_stream"])

@@ -308,9 +308,8 @@ def with_serial_allocations(timeline: Timeline) -> Timeline:
 
 
 def _in_series(timeline: Timeline, work: Mask) -> Timeline:
-    """`work` that now lies in several streams of a GPU runs one at a time: what it leaves each other no trace says.
-
-    Those whose streams the recording already shows beside each other keep what it shows.
+    """`work` that now lies in several streams of a GPU runs one at a time: what it leaves each other no trace says. Those
+    whose streams the recording already shows beside each other keep what it shows.
     """
     columns = timeline.columns
     free = work & (columns["operation_engine"] < 0)

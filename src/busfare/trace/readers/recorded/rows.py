@@ -133,9 +133,8 @@ def calls(process: RecordedProcess) -> pl.DataFrame:
 
 
 def held_up(recording: Recording) -> NDArray[np.int64]:
-    """Before each call of the recording: ns that the recorder held its thread up since its call before.
-
-    A buffer on its way to the GPU is hashed before its call begins, one from the GPU after its call has ended.
+    """Before each call of the recording: ns that the recorder held its thread up since its call before. A buffer on its way
+    to the GPU is hashed before its call begins, one from the GPU after its call has ended.
     """
     calls, copies = recording.table("calls"), recording.table("copy_addresses")
     ns = np.zeros(len(calls), np.int64)

@@ -154,9 +154,8 @@ def _row(event: _Event, number: int, old: bool, drawn: str | None) -> tuple[obje
 
 
 def _linked(frame: pl.DataFrame) -> pl.DataFrame:
-    """Operations get the correlation of their call, where the arrows to those of a kind are as many as its calls.
-
-    Both are in order of the calls then; any two that cannot belong together make all of the kind unknown.
+    """Operations get the correlation of their call, where the arrows to those of a kind are as many as its calls. Both are
+    in order of the calls then; any two that cannot belong together make all of the kind unknown.
     """
     called = frame.filter(section="HIP").with_columns(number="correlation")
     links = [pl.DataFrame(schema={"correlation": INT, "call": INT})]

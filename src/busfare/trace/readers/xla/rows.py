@@ -211,9 +211,8 @@ def _with_shapes(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _calls(rows: pl.DataFrame, kernels: pl.Series, amd: bool, omissions: Omissions) -> pl.DataFrame:
-    """Rows of `calls`, of rows of `ON_HOST`. `kernels`: names of the kernels; `amd`: the GPUs are AMD's.
-
-    Older tracers name a call as the work that it launches: it is then called as the driver's function for that.
+    """Rows of `calls`, of rows of `ON_HOST`. `kernels`: names of the kernels; `amd`: the GPUs are AMD's. Older tracers name
+    a call as the work that it launches: it is then called as the driver's function for that.
     """
     plain = words.plain_name(pl.col("name").str.replace(OF_GRAPH, ""))
     named = pl.col("name").str.extract_groups(cupti.ENDS).struct
