@@ -282,9 +282,7 @@ def _answered(
     guessed: bool,
     omissions: list[Omission],
 ) -> tuple[WhatIf, Played]:
-    """`outcome`: the result of some changes, and the run after them. `after_earlier`: a change applied after others, which
-    may give it something to touch.
-    """
+    """The result `outcome` of changes, and the run then. `after_earlier`: an earlier change may give this one work."""
     alone: list[Outcome] = []
     for change in changes:  # what is played is large: no two at once
         together, played = outcome(change.title, [change])

@@ -205,9 +205,7 @@ def _in_all(residuals: Sequence[Residual], memory: str) -> ResidualsOf:
 
 
 def health(node: Node, record: Record) -> list[LinkState]:
-    """Every measured pinned direction of a GPU's host link beside the data-sheet model of the link at its best: at the PCIe
-    generation and width that both ends can have.
-    """
+    """Each measured pinned direction of a GPU's host link, beside the data sheet at the best PCIe link of both ends."""
     states = []
     for curve in node.curves:
         if curve.memory != "pinned":

@@ -124,9 +124,7 @@ def published(what: str) -> Published:
 
 
 def typical(gpu: Gpu, links: tuple[Link, ...]) -> Contention:
-    """What machines of the generation of `gpu` keep, on the kind of `links` that lead to its host memory; what those of the
-    link do, the last row, where its generation has none.
-    """
+    """What GPUs of this generation keep on links of this kind to the host; else the last row, of that link alone."""
     kind = "pcie"
     if gpu.unified_memory or any(isinstance(link, SocketLink) and gpu.name in link.between for link in links):
         kind = "integrated"

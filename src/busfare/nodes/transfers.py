@@ -78,9 +78,7 @@ class Together(Pieces, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class CollectiveCurve(Pieces, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A collective among `ranks` GPUs in all, one a rank, on `hosts` such nodes: seconds over bytes as nccl-tests has them.
-    `nvls`: with reductions in the NVLink switch.
-    """
+    """A collective of `ranks` GPUs in all on `hosts` such nodes: s over nccl-tests' bytes. `nvls`: reduced in the switch."""
 
     kind: Collective
     ranks: Annotated[int, msgspec.Meta(ge=2, le=65536)]

@@ -52,9 +52,7 @@ class Basis:
 
 
 class HostCurves(NamedTuple):
-    """What carries data one way: copies of pinned and of pageable memory, the kernel's own accesses to mapped memory, and
-    managed memory by page faults and by prefetches.
-    """
+    """What carries data one way: pinned and pageable copies, kernels on mapped memory, managed memory by faults or sent."""
 
     copy: Curve
     pageable: Curve

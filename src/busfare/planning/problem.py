@@ -1,6 +1,4 @@
-"""The question that a plan answers: what moves, what is computed, and how it may be cut; as given, or read off a trace. Also
-the layers of a recorded program that streams them from the host.
-"""
+"""The question of a plan: what moves, what is computed, how it may be cut; given, or read off a trace, layers included."""
 
 from __future__ import annotations
 

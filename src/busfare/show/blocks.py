@@ -1,6 +1,4 @@
-"""Blocks that several documents share: findings, tables of paths and sizes, omissions, communication between ranks, and
-sentences about gains and prediction intervals.
-"""
+"""Blocks that documents share: findings, paths and sizes, omissions, communication, sentences on gains and intervals."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""A timeline played: when everything happens, what the run spent its time on, and what recording cost the host, taken out of
-a run again where it is known how long the run takes unrecorded.
-"""
+"""A timeline played: when everything happens, what the time is spent on, and the recorder's cost, taken out where known."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence

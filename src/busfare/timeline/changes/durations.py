@@ -1,6 +1,4 @@
-"""Other times of copies, kernels and the host: on another node or link, by factors, or where pages of managed memory are
-sent before they are needed. Kernels stand still while such pages move to them.
-"""
+"""Other times of copies, kernels and the host: on another node or link, by factors, or with managed pages sent early."""
 
 import math
 from collections.abc import Sequence
