@@ -1,7 +1,5 @@
 """Pages as a user opens them, in headless Chromium."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

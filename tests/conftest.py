@@ -2,8 +2,6 @@
 command, run in a process of its own or in the tests'.
 """
 
-from __future__ import annotations
-
 import gc
 import json
 import os

@@ -1,7 +1,5 @@
 """Programs that tests start. Tests wait until a program ends, or until a condition holds, however busy the machine is."""
 
-from __future__ import annotations
-
 import subprocess
 import time
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Where the published traces and measurements lie: the folder that BUSFARE_SHARED names, or `../shared`."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

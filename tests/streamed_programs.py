@@ -1,7 +1,5 @@
 """Small runs of programs that stream their layers from the host, written out with all that is known of them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any
 

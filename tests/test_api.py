@@ -1,7 +1,5 @@
 """busfare from Python: the same answers as the commands', and what shows them. All on the traces that ship."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

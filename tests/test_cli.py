@@ -1,7 +1,5 @@
 """The command as users run it: exit status, one line for each error, only JSON on standard output."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

@@ -1,7 +1,5 @@
 """Regular expressions of users: none takes long, whatever the text."""
 
-from __future__ import annotations
-
 import time
 
 import polars as pl

@@ -1,7 +1,5 @@
 """doctor, completion, and help."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`busfare bench ft|mg` hand their options to the runner of `hybrid/`, and end as it ends."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The notebooks of docs/, run from their first cell to their last."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import nbformat

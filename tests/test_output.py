@@ -1,7 +1,5 @@
 """What is written never destroys what is read, nor what was there before if writing fails."""
 
-from __future__ import annotations
-
 import json
 import os
 import resource

@@ -1,7 +1,5 @@
 """The packages as users get them: built once, installed outside the tree, and every first command run there."""
 
-from __future__ import annotations
-
 import email
 import email.policy
 import os

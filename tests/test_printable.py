@@ -1,7 +1,5 @@
 """Text of unknown origin, made fit for one line."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Sizes, times, counts and factors as people write them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

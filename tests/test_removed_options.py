@@ -1,7 +1,5 @@
 """Options and commands of earlier versions exit 2 and name what to use."""
 
-from __future__ import annotations
-
 import click
 import pytest
 

@@ -1,7 +1,5 @@
 """Traces and questions that were answered wrongly once, arguments through the command line."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

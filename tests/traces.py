@@ -1,7 +1,5 @@
 """Small traces written out by hand, for tests of what is computed from a trace."""
 
-from __future__ import annotations
-
 import json
 from importlib.resources import files
 from pathlib import Path

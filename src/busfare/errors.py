@@ -1,7 +1,5 @@
 """The errors that end a command with one line on standard error."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 
@@ -12,9 +10,7 @@ class BusfareError(Exception):
 
 
 class InputError(BusfareError):
-    """Input that cannot be used. The message says what, where, and how to fix it. Fields of a question stand in it in
-    backquotes: the command line spells them as options.
-    """
+    """Input that cannot be used: what, where, and the fix. Backquoted fields are spelled as options on a command line."""
 
 
 class FieldError(InputError):

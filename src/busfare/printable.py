@@ -1,8 +1,4 @@
-"""What is written: text of unknown origin made fit for a terminal and a page, where nothing in it is obeyed or turns the
-text around; the JSON of a command, and its notes.
-"""
-
-from __future__ import annotations
+"""What is written: foreign text that a terminal or page neither obeys nor turns around, JSON of a command, and notes."""
 
 import sys
 import unicodedata

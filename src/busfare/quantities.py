@@ -40,9 +40,7 @@ def _parsed(
     most: float,
     limit: str,
 ) -> float:
-    """A number times its unit, or a number as it is. Raises InputError for what is none, with `what` to write, and above
-    `most`.
-    """
+    """A number times its unit, or a number as it is. Raises InputError, with `what` to write, else and above `most`."""
     named, value = shown(given), None
     if isinstance(given, str):
         match = _NUMBER.fullmatch(given)
@@ -212,9 +210,7 @@ def layer_times(value: Any) -> LayerTimes:
 
 
 def window(value: Any) -> tuple[float, float]:
-    """'1.5s..2s', '0.2..0.3' or two numbers, in seconds; start and end are optional. Whether the span lies in the trace is
-    checked later, when its length is known.
-    """
+    """'1.5s..2s', '0.2..0.3' or two numbers, in seconds; both ends are optional. The trace's length is checked later."""
     ends = (
         value.split("..") if isinstance(value, str) else [*value] if isinstance(value, (list, tuple)) else []
     )
@@ -324,9 +320,7 @@ _SPELLED: dict[Read, Callable[[Any], str]] = {
 
 @cache
 def _readers(kind: Callable[..., Question]) -> dict[str, tuple[str, Read]]:
-    """By name without the `_` behind it, a field of a kind of question and what reads its values: the reader its type is
-    annotated with, alone or beside None.
-    """
+    """By field name without a trailing `_`: the reader that its type is annotated with, alone or beside None."""
     readers = {}
     for name, hint in get_type_hints(kind, include_extras=True).items():
         read = next(

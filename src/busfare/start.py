@@ -1,7 +1,5 @@
 """Where the command `busfare` begins."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import signal

@@ -1,7 +1,5 @@
 """Findings say where in the program the calls are that they are about."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

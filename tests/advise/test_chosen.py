@@ -1,7 +1,5 @@
 """Operations that a finding looks at: what is fetched by number of row is what their table says."""
 
-from __future__ import annotations
-
 import numpy as np
 import polars as pl
 import pytest

@@ -1,7 +1,5 @@
 """The commands that advice prints: each shows the gain that stands with it, whatever part of a trace was asked about."""
 
-from __future__ import annotations
-
 import re
 import shlex
 

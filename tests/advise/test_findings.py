@@ -1,7 +1,5 @@
 """Each rule fires on what it is for, keeps quiet otherwise, and never promises more than there is to gain."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

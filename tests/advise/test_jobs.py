@@ -1,7 +1,5 @@
 """Findings of a job: what the whole job gains, its ranks replayed together."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Gains that are advised on the published traces: within their bounds, and no surer than they are."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 

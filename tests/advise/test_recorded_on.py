@@ -1,7 +1,5 @@
 """Which node a trace is taken to be recorded on."""
 
-from __future__ import annotations
-
 import polars as pl
 import pytest
 

@@ -2,8 +2,6 @@
 between two measured nodes, written out by hand.
 """
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

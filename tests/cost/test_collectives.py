@@ -1,7 +1,5 @@
 """Prices of collectives: NCCL's model against figures that others published, the fit, and what is refused."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

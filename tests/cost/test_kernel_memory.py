@@ -1,7 +1,5 @@
 """Kernels by the memory that is allocated: what is moved once, and what is not."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Kernels on another GPU: their classes by name, and their times by what bounds them."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

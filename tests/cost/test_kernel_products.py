@@ -1,7 +1,5 @@
 """Products of matrices: the model of their tiles, and what measured ones say of others."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

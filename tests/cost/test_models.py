@@ -1,7 +1,5 @@
 """Each built-in model against numbers worked out by hand."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 

@@ -1,7 +1,5 @@
 """A model of another package, found by its entry point."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The ranges beside predictions: what the table holds, how it is looked up, and how often truths lie inside."""
 
-from __future__ import annotations
-
 import tomllib
 
 import numpy as np

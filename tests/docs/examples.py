@@ -1,7 +1,5 @@
 """The fenced examples of README and docs: what each holds, and whether it can be run here."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Every example of README and docs is run, and prints what is shown. What cannot be run here says why, and is counted."""
 
-from __future__ import annotations
-
 import ast
 import os
 import shlex

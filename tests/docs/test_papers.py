@@ -1,7 +1,5 @@
 """docs/papers.md: every command of its tables runs and prints the figures of its row; what is not run says why."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import shutil

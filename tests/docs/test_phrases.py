@@ -2,8 +2,6 @@
 their sentences and ids are strings of the source.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 import tomllib

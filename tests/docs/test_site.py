@@ -1,7 +1,5 @@
 """The site builds, and fails for a broken link; README is short; what messages and READMEs point to is there."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The words of outputs are plain English, or defined in the glossary."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,5 @@
 """The sound files that mutated ones are made from: small, with every table and column that a reader reads."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Mutations, each drawn from a seeded generator, so that a seed and a number give the same input again."""
 
-from __future__ import annotations
-
 import gzip
 import shutil
 import sqlite3

@@ -1,7 +1,5 @@
 """What reading may come to: a sound trace, or an InputError of one line, in bounded time and memory."""
 
-from __future__ import annotations
-
 import itertools
 import resource
 import signal

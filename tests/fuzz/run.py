@@ -6,8 +6,6 @@ A second process reads them, so that one that crashes or never ends is a finding
 input is kept, with the reason beside it. Exit status: 0 no finding, 1 findings.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import random

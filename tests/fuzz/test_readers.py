@@ -1,7 +1,5 @@
 """A short run of the fuzzer over every reader, and proof that it notices what it looks for."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

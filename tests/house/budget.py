@@ -1,7 +1,5 @@
 """The size of the project, counted: `python -m tests.house.budget` prints each figure beside its ceiling."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import tomllib

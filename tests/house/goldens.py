@@ -5,8 +5,6 @@ prints the same and stores the new ones. Both take starts of cases' names. Cases
 traces need those (tests/published.py). Sentences are not kept: a text with a space in it is one.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import math

@@ -1,7 +1,5 @@
 """The project keeps to its size."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.house.budget import ceilings

@@ -1,7 +1,5 @@
 """Every fitted constant stands in one list, with its source, and there are no more of them than before."""
 
-from __future__ import annotations
-
 import ast
 import re
 import tomllib

@@ -1,7 +1,5 @@
 """Commands on the traces that ship with busfare answer what they answered before."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.house.goldens import answer, cases, differences, stored_goldens

@@ -1,7 +1,5 @@
 """Jobs of small traces for tests: PyTorch traces whose header says rank and host."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Traces of a made-up data-parallel job as PyTorch's profiler writes them, one a rank; when everything happens is known."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import Iterator, Sequence

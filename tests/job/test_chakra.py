@@ -1,7 +1,5 @@
 """Execution traces of Chakra hold what the run held, in an order that its dependencies allow."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -2,8 +2,6 @@
 a real job.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import shutil

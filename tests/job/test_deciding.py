@@ -1,7 +1,5 @@
 """A job that does not fit into memory is replayed by the ranks that decide. Made-up ranks, and files as Linux has them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

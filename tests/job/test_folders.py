@@ -1,7 +1,5 @@
 """Folders that hold more than the traces of one job: files that cannot be read, and traces that nothing ties together."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import re

@@ -2,8 +2,6 @@
 jobs, whose changed form is known.
 """
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Jobs of Nsight Systems exports with MPI: matched over ranks as recordings are."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What one trace gives its job: rank, host, rates, and sums that agree with its report."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgspec

@@ -1,7 +1,5 @@
 """Which traces paths, globs and folders name; the content decides what a directory is."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The reducer: the same whole in any order, exact sums, outliers and slow links named and no others."""
 
-from __future__ import annotations
-
 import random
 
 import msgspec

@@ -1,7 +1,5 @@
 """A whole job: read here or by processes, with bad, mutated and hostile files."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A job by processes of this machine and on a Dask cluster: the same result, whatever becomes of the workers."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import multiprocessing

@@ -2,8 +2,6 @@
 virtual nodes, which the engine of `plan` plays, probe, node file, plan and bench are one chain: the plumbing is checked.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

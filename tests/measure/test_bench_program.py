@@ -3,8 +3,6 @@ differences; how the work is cut, in which streams what goes, and what waits for
 result in every order that is allowed is in test_cuda.py.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

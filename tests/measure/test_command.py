@@ -1,7 +1,5 @@
 """`busfare probe` and `busfare bench` as a user meets them, on virtual nodes."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -2,8 +2,6 @@
 stand-in driver that runs streams in any order that their events allow.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from dataclasses import replace

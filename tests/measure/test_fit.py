@@ -1,7 +1,5 @@
 """The fit: known parameters come back in the fewest pieces, and doubtful points do not bend it."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """How a probe's kernels and products are launched: sources for GPUs that are not here, and calls that are noted."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """What a probe measures of kernels: on virtual nodes, on samples made up here, and as sources for GPUs that are not here."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 

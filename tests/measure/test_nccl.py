@@ -1,7 +1,5 @@
 """Collectives on a stand-in driver and a stand-in NCCL that notes its calls: what is asked for in groups, and the file."""
 
-from __future__ import annotations
-
 import ctypes
 import subprocess
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The probe, on virtual nodes: parameters come back, disturbances are named, budgets are kept."""
 
-from __future__ import annotations
-
 import dataclasses
 import random
 from collections.abc import Callable

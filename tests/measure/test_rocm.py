@@ -1,7 +1,5 @@
 """Recording on a machine of AMD's, where a stand-in for rocprofv3 behaves as its documentation says."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

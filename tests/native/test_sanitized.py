@@ -1,7 +1,5 @@
 """No mutated file and no random input makes native code touch memory not its own, overflow, race, or break a rule."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

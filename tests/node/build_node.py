@@ -1,7 +1,5 @@
 """Node files for tests, of two GPUs before one memory."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The catalogue: complete, sourced to the last figure, and whole as graphs."""
 
-from __future__ import annotations
-
 import msgspec
 import polars as pl
 import pytest
@@ -9,7 +7,8 @@ import pytest
 from busfare.cost import price, trusted
 from busfare.nodes import Node, NvlinkLink, catalogue_names, load_node
 from busfare.nodes.gpus import gpu_names, gpu_of_device_name, gpus
-from busfare.nodes.graph import WIDTH, draw
+from busfare.show.nodes import node_document
+from busfare.show.terminal import render
 from tests.published import DATA
 
 #: What a user is promised by name.
@@ -65,15 +64,14 @@ def test_every_gpu_says_what_plans_need(node: Node) -> None:
 
 
 @pytest.mark.parametrize("node", [*NODES, *OF_GPUS], ids=lambda node: node.name)
-def test_every_gpu_reaches_the_host_and_is_drawn(node: Node) -> None:
+def test_every_gpu_reaches_the_host_and_is_shown(node: Node) -> None:
     for ordinal in range(len(node.gpus())):
         path = node.host_path(ordinal)
         assert 0 < path.bandwidth("read") <= path.peak() < 1e13
         assert 0 < path.bandwidth("write") <= path.peak()
-    drawing = draw(node)
-    assert max(map(len, drawing.splitlines())) <= WIDTH
+    shown = "\n".join(line for line, _ in render(node_document(node), 80))
     for component in node.components:
-        assert component.name in drawing
+        assert component.name in shown
 
 
 def test_dgx_1_has_the_links_that_the_chips_have() -> None:

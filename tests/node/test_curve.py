@@ -1,7 +1,5 @@
 """Curves by hand: pieces, copies in several streams, and what typical machines keep beside other traffic."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from msgspec import structs

@@ -1,7 +1,5 @@
 """Node files: what is read, and the one line that each mistake gets."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

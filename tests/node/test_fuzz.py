@@ -1,7 +1,5 @@
 """Mutated node files: a `Node` or an `InputError`, never anything else."""
 
-from __future__ import annotations
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

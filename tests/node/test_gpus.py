@@ -1,7 +1,5 @@
 """GPUs by name: every one whole and sourced, names matched to the letter, and their nodes."""
 
-from __future__ import annotations
-
 import pytest
 
 from busfare.cost.kernels.limits import limits_of

@@ -1,7 +1,5 @@
 """Paths through a node, and what its wires carry."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

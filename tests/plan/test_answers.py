@@ -1,7 +1,5 @@
 """What `plan` says around its ranking: the roofline, other nodes, traces, words and page."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The closed forms against numbers worked out by hand, and against each other."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """A plan's ranking: what must hold of any problem on any machine, and what is known of single ones."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import msgspec

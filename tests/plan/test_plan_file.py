@@ -1,7 +1,5 @@
 """Plan files: what is read, and the one line that each mistake gets."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Programs of copies and kernels in streams, by hand: what each rule of a GPU makes of them."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 

@@ -1,7 +1,5 @@
 """W14 as published beside the plan's own times, and data that every chunk needs."""
 
-from __future__ import annotations
-
 import pytest
 
 from busfare import questions

@@ -1,7 +1,5 @@
 """Projections and comparisons, on small traces worked out by hand and on two machines' recordings of one program."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The recorder built with its stand-ins for CUDA and CUPTI, and a way to run programs under it."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import shutil

@@ -1,7 +1,5 @@
 """What goes wrong around a recording: the program is never hurt, and nothing is lost before the last flush."""
 
-from __future__ import annotations
-
 import random
 import resource
 import signal

@@ -1,7 +1,5 @@
 """The file: what is written is read, wherever it is cut, and whatever is changed in it."""
 
-from __future__ import annotations
-
 import random
 import re
 import struct

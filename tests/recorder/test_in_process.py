@@ -1,7 +1,5 @@
 """`with busfare.record()`: a Python process records itself, with stand-ins for CUDA and CUPTI."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Fingerprints of asynchronous copies back, from programs whose copies really land: of those to pageable memory."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Callable
 from pathlib import Path

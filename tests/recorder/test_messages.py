@@ -1,7 +1,5 @@
 """MPI and NCCL calls: real programs under a real MPI, and a stand-in for NCCL; what they did is known by heart."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """What the launcher can ask for: windows, kinds, names of files, fingerprints."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

@@ -1,7 +1,5 @@
 """Recordings as traces."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from types import SimpleNamespace

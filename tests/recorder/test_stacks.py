@@ -1,7 +1,5 @@
 """Call stacks: the line of the program that makes each call, by its debug information, else by what is known of it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from busfare.measure.record import add_lines

@@ -1,7 +1,5 @@
 """Calls of the driver, calls as the program makes them, or none: what a recording and a replay hold."""
 
-from __future__ import annotations
-
 import numpy as np
 import polars as pl
 import pytest

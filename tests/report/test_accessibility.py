@@ -1,7 +1,5 @@
 """Pages as axe-core sees them in a browser, light and dark: nothing that it calls serious or critical."""
 
-from __future__ import annotations
-
 from importlib import resources
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Whatever a trace holds, its report comes out: extreme times and sizes, nothing known, one of everything."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What changed between two recorded runs; and a report against an earlier one."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import re

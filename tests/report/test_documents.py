@@ -1,7 +1,5 @@
 """What each command's document says on every face, and that the keys documented are those of the results."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

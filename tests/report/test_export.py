@@ -1,7 +1,5 @@
 """Exports hold what the trace held."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

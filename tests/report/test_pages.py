@@ -1,7 +1,5 @@
 """Every page as a user opens it: drawn in headless Chromium without a complaint, offline, with hostile text kept as text."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import re

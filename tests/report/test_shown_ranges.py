@@ -1,7 +1,5 @@
 """Every predicted time that a command prints stands in a range, on a rung; or the result says why not."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path

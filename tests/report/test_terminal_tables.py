@@ -1,7 +1,5 @@
 """Tables in terminals of any width: what gives way, and what never does. And standard error, when all is well."""
 
-from __future__ import annotations
-
 import os
 import pty
 import re

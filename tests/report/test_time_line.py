@@ -1,7 +1,5 @@
 """The page's timeline: that its columns come back as they went in, and what one can do with it in a browser."""
 
-from __future__ import annotations
-
 import json
 import re
 import zlib

@@ -1,7 +1,5 @@
 """Whether units of two runs differ by more than units of one run do."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from numpy.typing import ArrayLike

@@ -1,7 +1,5 @@
 """The first lines of a report: what the largest part of a run is, and what owns it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What a timeline means, played the slow way: every wait in full, one decision at a time, nothing kept for later."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 

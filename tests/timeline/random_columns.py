@@ -3,8 +3,6 @@
 And what a trace of one that was played would say, and the timeline that is found from it alone.
 """
 
-from __future__ import annotations
-
 from random import Random
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Columns that make no timeline are refused by name, whatever is wrong with them; a long play can be stopped."""
 
-from __future__ import annotations
-
 import signal
 from random import Random
 from typing import Any

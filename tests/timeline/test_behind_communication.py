@@ -1,7 +1,5 @@
 """Waits for communication in another stream, where no event of the trace says so."""
 
-from __future__ import annotations
-
 import pytest
 
 from busfare.timeline import critical_path_shares, timeline

@@ -1,7 +1,5 @@
 """Each change on a run small enough to say beforehand what it makes of it; and two programs changed for real."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

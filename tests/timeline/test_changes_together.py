@@ -1,7 +1,5 @@
 """Any two changes can be asked for together, on any run: none crashes another, and the run that they make plays."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The engine beside a naive one, and how much room it needs."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from typing import Any
 

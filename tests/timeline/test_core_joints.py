@@ -1,7 +1,5 @@
 """Joints: who waits for whom across ranks, the path through them, circles, and how much work they are."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Copies that share links: each has its max-min fair part at every moment, and what it carries is all it should."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import Any
 

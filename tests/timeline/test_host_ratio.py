@@ -1,7 +1,5 @@
 """Host times on another machine, by what calls cost on both and by rule."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

@@ -1,7 +1,5 @@
 """Waits that no change takes away: for results, for what times work, for memory that is allocated and freed."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import polars as pl

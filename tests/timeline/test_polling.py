@@ -1,7 +1,5 @@
 """Hosts that wait for the GPU without a call that blocks: loops of queries, and reads of mapped memory."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import polars as pl

@@ -1,7 +1,5 @@
 """Replays of what was recorded, unchanged and without what recording cost."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Copies that share links and memories, in a replay and begun at once."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What a process pays once stays, whatever a change does to the calls that pay it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """What a thread does for copies alone, once another hands it the work, goes when they do."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """What waits for what, on traces worked out by hand: shorten one thing, and see what moves."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Which work calls and streams wait for: named events, unnamed ones, and waits for part of what is named."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Writes the directories of `nsys export --type parquetdir|arrowdir`: a file a table, widths of their own."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing

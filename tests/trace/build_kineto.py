@@ -1,7 +1,5 @@
 """Builds PyTorch profiler traces an event at a time, and the files that hold them."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import Mapping, Sequence

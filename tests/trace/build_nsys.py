@@ -4,8 +4,6 @@ The generations differ as the real ones do: where the version stands, which colu
 GPUs.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

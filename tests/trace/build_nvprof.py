@@ -1,7 +1,5 @@
 """Builds nvprof files a row at a time: CUPTI's own numbers, calls by number, names in StringTable."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tests.trace.build_nsys import LAUNCH

@@ -1,7 +1,5 @@
 """Builds databases of AMD's profilers: rocpd, a set of suffixed tables a process, with plainly named views; and RPD."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

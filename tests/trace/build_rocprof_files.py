@@ -1,7 +1,5 @@
 """Builds the JSON, CSV and Perfetto files of rocprofv3, and those of rocprof before it, of the run of `small_process`."""
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Writes small SQLite files with exactly the tables, columns and values that a test names."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Iterable, Mapping
 from contextlib import closing

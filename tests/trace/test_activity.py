@@ -1,7 +1,5 @@
 """What host threads did between API calls: read from traces, and the name that covers most of it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import polars as pl

@@ -1,7 +1,5 @@
 """What API calls wait for, over the names that CUDA and HIP have."""
 
-from __future__ import annotations
-
 from importlib import resources
 
 import polars as pl

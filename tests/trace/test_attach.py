@@ -1,7 +1,5 @@
 """Fingerprints of another recording, and bytes that Nsight Compute counted."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

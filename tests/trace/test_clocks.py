@@ -1,7 +1,5 @@
 """GPU times that drift away from the host's are corrected; all others stay."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

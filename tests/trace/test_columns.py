@@ -1,7 +1,5 @@
 """Rows looked up in another table, against looking at each."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The published traces: kernels, copies and omissions as their table says."""
 
-from __future__ import annotations
-
 import re
 import sqlite3
 from contextlib import closing

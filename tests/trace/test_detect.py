@@ -1,7 +1,5 @@
 """A format is found from the content of a file; a package among the readers is all that a format needs."""
 
-from __future__ import annotations
-
 import bz2
 import io
 import lzma

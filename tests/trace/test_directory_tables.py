@@ -1,7 +1,5 @@
 """Tables in directories of Parquet and Arrow files, and tables of any kind."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path

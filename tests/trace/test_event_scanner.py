@@ -1,7 +1,5 @@
 """The native scanner: the same events whatever the pieces that the text arrives in."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Generated exports of every shape are read as SQLite itself gives them, and reported."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import polars as pl

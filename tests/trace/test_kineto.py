@@ -1,7 +1,5 @@
 """PyTorch profiler traces: what their events mean, and the traps that real files set."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What calls tell of the operations that they launch, in traces of HIP and of several ranks; what roctracer calls work."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Lanes against filtering and summing row by row, unions against counting nanosecond by nanosecond."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

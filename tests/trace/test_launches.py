@@ -1,7 +1,5 @@
 """Launches of kernels, their operators, and the memory that is allocated meanwhile."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import sqlite3

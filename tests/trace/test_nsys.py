@@ -1,7 +1,5 @@
 """Nsight Systems exports: every generation, the traps that their real files set, and what they say of GPUs and the host."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

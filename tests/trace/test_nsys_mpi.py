@@ -1,7 +1,5 @@
 """MPI's calls in Nsight Systems exports: as ranges, with what they send, receive and do with other ranks."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import polars as pl

@@ -1,7 +1,5 @@
 """Reports of Nsight Systems, by a stand-in for `nsys` that does and says what the real one does."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable

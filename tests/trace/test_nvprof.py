@@ -1,7 +1,5 @@
 """nvprof files: CUPTI's numbering, calls by number, and the tables that only they have."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import polars as pl

@@ -1,7 +1,5 @@
 """Databases of rocprofv3, and what they tell of the host's memory."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import polars as pl

@@ -1,7 +1,5 @@
 """CSV files of rocprofv3, of ROCm 6.2 to 7, and the one of rocprof before it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

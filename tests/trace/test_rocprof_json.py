@@ -1,7 +1,5 @@
 """JSON of rocprofv3."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

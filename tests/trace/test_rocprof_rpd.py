@@ -1,7 +1,5 @@
 """RPD files, by roctracer and by ROCprofiler-SDK."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Traces of rocprof before rocprofv3: its database, and its JSON, which draws what the database says."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Where calls are made: frames of the program told from those of libraries, in what each profiler says of them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

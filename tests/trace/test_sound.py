@@ -1,7 +1,5 @@
 """Impossible rows are dropped or repaired, and said so."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

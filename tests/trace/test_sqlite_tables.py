@@ -1,7 +1,5 @@
 """Tables of SQLite files, straight from their pages and by SQLite."""
 
-from __future__ import annotations
-
 import os
 import sqlite3
 import struct

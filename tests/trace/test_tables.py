@@ -1,7 +1,5 @@
 """Every table has exactly the columns and types that `busfare.trace.tables` names."""
 
-from __future__ import annotations
-
 import polars as pl
 import pytest
 

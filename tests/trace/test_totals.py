@@ -1,7 +1,5 @@
 """Totals of small traces, worked out by hand."""
 
-from __future__ import annotations
-
 import pytest
 
 from busfare.trace import totals as account

@@ -1,7 +1,5 @@
 """The unit of work of a trace, and the parts of a trace that are read alone."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

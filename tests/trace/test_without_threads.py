@@ -1,7 +1,5 @@
 """Where the system gives no more threads, native code works in those that there are."""
 
-from __future__ import annotations
-
 import resource
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """JAX's and TensorFlow's profiles: XSpace files, and the timelines made of them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

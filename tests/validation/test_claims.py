@@ -1,7 +1,5 @@
 """The scripts of validation/: they recompute, they judge, and they say what is missing."""
 
-from __future__ import annotations
-
 import io
 import os
 import subprocess

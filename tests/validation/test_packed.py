@@ -1,7 +1,5 @@
 """Recordings and traces that are kept as columns, and are recordings and traces again."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Programs before and after a change, and the script that judges them: what can be known without a GPU."""
 
-from __future__ import annotations
-
 import ast
 import json
 import os

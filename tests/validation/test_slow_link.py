@@ -1,7 +1,5 @@
 """The preloaded library that makes a link slower, on a CUDA runtime that copies at once and counts."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

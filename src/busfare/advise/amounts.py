@@ -1,7 +1,5 @@
 """Amounts as people read them, and predicted times with their ranges."""
 
-from __future__ import annotations
-
 import re
 
 from msgspec import UNSET, Struct, UnsetType

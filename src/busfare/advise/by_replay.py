@@ -1,7 +1,5 @@
 """Findings priced by the replay of the run: what the whole run gains by each change, everything else as it was."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from typing import NamedTuple
@@ -105,9 +103,7 @@ class Trials:
         return _parts(self.run)
 
     def of(self, question: WhatIf) -> Trial:
-        """The run after all of it. Where the last change finds nothing to do, the gain is that of the others alone, and none
-        here. Raises InputError as they do.
-        """
+        """The run after all of it; if the last change finds nothing to do, no gain. Raises InputError as the changes do."""
         done = all_done = Applied(self.run, touched=NOTHING)
         for change in changes_of(question, None):
             done = self._pinned if change.kind == "pin" else change.apply(done.timeline, self._setting)

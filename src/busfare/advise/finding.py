@@ -116,9 +116,8 @@ class Chosen:
         return self.trace.lanes.uncovered_ns(self.rows, pl.lit(False)) * NS
 
     def repriced(self, node: Node, memory: str | None = None) -> FloatArray:
-        """Seconds that each of these copies would take by the data sheet of `node`, with host memory of kind `memory`.
-
-        What it took where the node has no price. Shape (rows,). Copies that cost alike are priced once.
+        """Seconds that each of these copies would take by the data sheet of `node`, with host memory of kind `memory`. What
+        it took where the node has no price. Shape (rows,). Copies that cost alike are priced once.
         """
         keys: list[NDArray[Any]] = [self.trace.lanes.lane_of[self.rows], self.sizes]
         for column in self.columns("copy_count", "peer_device"):
@@ -129,9 +128,7 @@ class Chosen:
         return np.where(np.isnan(prices), (self.ends - self.starts) * NS, prices)
 
     def merged_seconds(self, node: Node, memory: str | None = None) -> float:
-        """At least what the run takes for these copies when all of one direction and GPU are one: the longest of these, in
-        seconds by the data sheet of `node`.
-        """
+        """The least time of these copies, all of a direction and GPU being one: the longest, s, by `node`'s data sheet."""
         alike = self.columns(*COLUMNS).group_by("direction", "device", maintain_order=True)
         whole = alike.agg(pl.exclude("bytes").first(), pl.col("bytes").sum()).select(COLUMNS)
         took = ((whole["end_ns"] - whole["start_ns"]) * NS).to_numpy()
@@ -240,9 +237,8 @@ def language_of(trace: Trace) -> str | None:
 
 
 def call_sites(trace: Trace, findings: Sequence[Finding]) -> list[tuple[CallSite, ...]]:
-    """Of each finding the places that its operations, or else its calls, are called from; what takes longest first.
-
-    None where the trace says nothing of where its calls are made, or not which call made which operation.
+    """Of each finding the places that its operations, or else its calls, are called from; what takes longest first. None
+    where the trace says nothing of where its calls are made, or not which call made which operation.
     """
     calls, ranges = trace.calls, trace.markers.drop_nulls("end_ns")
     if calls.is_empty() or ("site" not in calls.columns and ranges.is_empty()):

@@ -1,7 +1,5 @@
 """What to do about a job: each advice with what the whole job gains, by all of its ranks replayed together."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import replace as changed
 from functools import partial
@@ -53,9 +51,7 @@ class LargestFinding(Advised, Called, kw_only=True):
 
 
 class JobFinding(Ranged, kw_only=True):
-    """A finding over all traces that have it. Ranks run side by side, so that of the job no more is saved than in the trace
-    that gains most: gains are never summed.
-    """
+    """A finding over all traces that have it. Ranks run side by side: gains are never summed; the job's is the largest."""
 
     id: str
     title: Words

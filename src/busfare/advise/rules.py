@@ -5,8 +5,6 @@ got in the way. Where nothing prices the change, it is the time of the run that 
 can be replayed, the gain is what the replay saves.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 

@@ -1,7 +1,5 @@
 """Findings in a trace: those of every rule, priced by replay where the run can be replayed, largest gain first."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -63,9 +61,7 @@ def findings(
 
 
 def _ranked(findings: Sequence[Finding]) -> list[Finding]:
-    """Largest gain first, of what begins with another finding's change the part beyond that; but what needs no copy comes
-    before making the same copy faster.
-    """
+    """Largest gain first, beyond that of what must come first; but what needs no copy comes before a quicker copy."""
     pinning = max(
         (finding.predicted_gain_seconds for finding in findings if finding.id == "pageable-copies"),
         default=0.0,

@@ -1,7 +1,5 @@
 """Predictions for a machine, compared with a trace recorded on it; keys in docs/json.md."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import polars as pl
@@ -127,9 +125,8 @@ def compare(trace: Trace, actual: Trace, recorded_on: Node, to: Node, model: str
 def compared(
     trace: Trace, actual: Trace, recorded_on: Node, to: Node, models: Sequence[str] | None = None
 ) -> Compared:
-    """The best model's errors at the top, every model's under `models`, best first; and those of kernels.
-
-    Without `models`, every model that has a price for some copy. Raises InputError if there is none, and no kernel either.
+    """The best model's errors at the top, every model's under `models`, best first; and those of kernels. Without `models`,
+    every model that has a price for some copy. Raises InputError if there is none, and no kernel either.
     """
     kernels = compare_kernels(trace, actual, recorded_on, to)
     comparisons: list[Comparison] = []

@@ -3,8 +3,6 @@
 Everything in it is recorded; nothing is predicted. Seconds and bytes; None is 'not known', or 'not among the longest'.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -244,9 +242,7 @@ def _step(times: NDArray[np.int64]) -> int:
 
 
 def _in_common(kernels: list[Changed]) -> float:
-    """The part of the time of all kernels that kernels in both runs take, in the run where that is less; 1 where a run has
-    none.
-    """
+    """The share of all kernel time in kernels that both runs have, in the run where it is less; 1 where a run has none."""
     shares = []
     for when in ("before_seconds", "after_seconds"):
         took = [

@@ -3,8 +3,6 @@
 It imports nothing that needs the compiled parts, for it tells where those cannot be loaded.
 """
 
-from __future__ import annotations
-
 import ctypes
 import platform
 import shutil

@@ -1,7 +1,5 @@
 """The result of `report` on the traces of a job: the JSON is the Struct `JobReport`; keys in docs/json.md."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -88,9 +86,8 @@ class JobReport(Work, tag_field="schema", tag="busfare.report-job/1", kw_only=Tr
 
 
 def job_report(job: Job) -> JobReport:
-    """Everything that `report` says of the job, of at least one trace.
-
-    It depends on the traces alone: not on their order, nor on where, how often or by how many they were read.
+    """Everything that `report` says of the job, of at least one trace. It depends on the traces alone: not on their order,
+    nor on where, how often or by how many they were read.
     """
     sums, every = job.sums, job.working + job.idle
     gpu_time = sum(sums[f"{name}_ns"] for name in ("transfers", "kernels", "communication", "graph_work"))

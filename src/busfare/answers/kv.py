@@ -1,7 +1,5 @@
 """The result of `plan kv`, with its words."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -46,9 +44,7 @@ class KvBlock(Struct):
 
 
 class Recompute(Timed, kw_only=True):
-    """What computing the cache again takes: `given`, `extended` from times given at other lengths, or predicted of the
-    layers of a `model`.
-    """
+    """What computing the cache again takes: `given`, `extended` from times at other lengths, or predicted of a `model`."""
 
     by: Literal["given", "extended", "model"]
 
@@ -165,9 +161,7 @@ class _Cache:
     prefill: Prefill | None
 
     def result(self, layout: Layout | None, reason: Words) -> PlanKvResult:
-        """`layout`: of which the break-even is, in place of the best one; `reason`: why it is not known
-        what computing takes.
-        """
+        """`layout`: whose break-even it is, in place of the best; `reason`: why the time of computing is not known."""
         blocks, prefill = self.blocks, self.prefill
         fetched = ranked(blocks, self.machine, self.host)
         best = next(

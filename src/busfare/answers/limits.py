@@ -1,7 +1,5 @@
 """Limits on a report, for use where a program is tested again and again."""
 
-from __future__ import annotations
-
 import math
 import operator
 import re
@@ -18,9 +16,7 @@ Result = Report | JobReport
 
 
 class Limited(NamedTuple):
-    """Of a run or job: its `amount`, in seconds unless `counted`, and its `share` of the time of all traces, or of the
-    slowest one's.
-    """
+    """Of a run or job: `amount`, seconds unless `counted`, and its `share` of the time of all traces, or the slowest."""
 
     amount: Callable[[Result], float] | None
     share: Callable[[Result], float] | None = None
@@ -107,9 +103,7 @@ FORM = re.compile(r"\s*([a-z-]+)\s*(>=|<=|>|<)\s*(\S.*?)\s*")
 
 
 class Limit(NamedTuple):
-    """`text` as the user wrote it; passed where `of(report)` compares so with `value`, or, where it `grows`, with that of
-    the baseline and so much more.
-    """
+    """`text` as given; passed if `of(report)` compares so with `value`, or if it `grows`, so much beyond the baseline."""
 
     text: str
     of: Callable[[Result], float]
@@ -120,9 +114,7 @@ class Limit(NamedTuple):
 
 
 def parse_limit(text: str) -> Limit:
-    """'exposed > 20%', 'makespan > 3s', 'bytes > 1GB', 'count > 100', 'makespan > +5%' (than the baseline's). Raises
-    InputError for anything else.
-    """
+    """'exposed > 20%', 'makespan > 3s', 'bytes > 1GB', 'makespan > +5%' (than the baseline's). Raises InputError else."""
     match = FORM.fullmatch(text)
     if match is None:
         raise InputError(f"`fail_if` {text[:60]!r}: write NAME > VALUE, as in 'exposed > 20%'")

@@ -3,8 +3,6 @@
 The results, in seconds, bytes and bytes per second, are declared where they are measured; `show` takes them from here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import closing
 from importlib import import_module
@@ -84,9 +82,7 @@ def opened(question: Probe | Bench) -> Any:
 
 
 def _gpu_count(command: str) -> int:
-    """How many GPUs the driver shows. Raises NoGpuError, with what was looked for, where there is none; `command` is
-    what would run on a virtual node.
-    """
+    """The driver's number of GPUs. Raises NoGpuError with what was looked for; `command` is what runs on a virtual node."""
     instead = f"try `busfare {command} --virtual h100-sxm`"
     try:
         cuda = import_module("busfare.measure.cuda.driver")

@@ -1,7 +1,5 @@
 """The kernels that `plan` is asked about, by options or as tables of a TOML file, and its result."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -88,9 +86,8 @@ class PlanResult(Answer, tag_field="schema", tag="busfare.plan/1", kw_only=True)
 
 
 def answer_plan(question: questions.Plan) -> PlanResult:
-    """The plan of the first kernel, and of all; they come from a file, a trace, or the question itself.
-
-    Raises InputError for what cannot be used, and for a kernel whose time cannot be known.
+    """The plan of the first kernel, and of all; they come from a file, a trace, or the question itself. Raises InputError
+    for what cannot be used, and for a kernel whose time cannot be known.
     """
     problems, where, recorded = _question(question)
     machine = machine_named(where, question.link)

@@ -1,7 +1,5 @@
 """The result of `price`: a copy, copies of several GPUs at once, a collective, or a kernel that was recorded elsewhere."""
 
-from __future__ import annotations
-
 from math import prod
 
 import numpy as np
@@ -107,9 +105,7 @@ class CollectivePrices(OfBytes, tag_field="schema", tag="busfare.price/1", kw_on
 
 
 def answer_price(question: questions.Price) -> Prices | CopiesAtOnce | KernelPrices | CollectivePrices:
-    """A copy by every model that applies, or what else is asked for. Raises InputError for what is nothing that the node
-    prices.
-    """
+    """A copy by every model that applies, or what else is asked for. Raises InputError for what the node cannot price."""
     if question.node is None:
         raise InputError("price: give `node`, the machine to price for")
     node = load_node(question.node, question.link)

@@ -1,8 +1,4 @@
-"""A trace recorded on node A, priced on node B: its copies by any cost model, and the whole run's time; and what `project`
-and `compare` answer. Keys in docs/json.md.
-"""
-
-from __future__ import annotations
+"""A trace of node A, priced on node B: copies by any cost model, and the whole run; answers `project` and `compare`."""
 
 from collections.abc import Sequence
 from typing import Any, TypeVar
@@ -141,9 +137,7 @@ def recorded_transfers(trace: Trace) -> pl.DataFrame:
 
 def transfers_priced(trace: Trace, recorded_on: Node, to: Node, model: str) -> pl.DataFrame:
     """The transfers of `trace` with `recorded_seconds`, and `predicted_seconds` on `to` (null where `model` has none), with
-    `low_seconds` and `high_seconds` (null where nothing is known of its errors).
-
-    Raises InputError for an unknown model.
+    `low_seconds` and `high_seconds` (null where nothing is known of its errors). Raises InputError for an unknown model.
     """
     transfers = recorded_transfers(trace)
     predicted = cost.model(model, recorded_on=recorded_on).seconds(transfers, to)
@@ -236,10 +230,7 @@ def project(
 
 
 def projected(projections: Sequence[Projection], guessed: bool = False) -> Projected:
-    """The first node's projection at the top, and all of them.
-
-    `guessed`: where it was recorded is a guess, from the name of the GPU.
-    """
+    """The first node's projection at the top, and all of them. `guessed`: where it was recorded, from the GPU's name."""
     every = list(projections)
     return Projected(
         **asdict(every[0]), from_guessed_from_gpu_name=guessed, verdict=_verdict(every), projections=every

@@ -3,8 +3,6 @@
 Seconds, bytes, bytes per second; None is 'not known'.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Literal, NamedTuple, TypeVar

@@ -1,7 +1,5 @@
 """Whether units of work of two runs differ by more than the units of one run vary."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from math import sqrt
@@ -112,9 +110,7 @@ def differences(
 
 
 def variation(trace: Trace) -> float:
-    """By which part of itself a unit of work varies within the trace: half the span of the medians of its batches; 0 where
-    units are too few.
-    """
+    """The relative variation of a unit of work: half the span of its batches' medians; 0 where units are too few."""
     enough = (of.periods for of in units_of(trace) if len(of.periods) >= FEWEST)
     medians = [np.asarray(batched(periods).median_seconds) for periods in enough]
     spans = [np.ptp(batch) / (2 * np.median(batch)) for batch in medians if batch.all()]

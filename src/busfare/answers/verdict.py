@@ -1,7 +1,5 @@
 """What determines the length of a run: the parts of its critical path, and the owner of most of each part."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from shlex import join, quote
 from typing import Literal, cast
@@ -96,9 +94,7 @@ def verdict(
     owners: list[list[PathOwner]],
     shares_of_peak: Mapping[str | None, float | None],
 ) -> Verdict:
-    """The first sentences of a report. `owners`: of the parts of the critical path of the run `replayed`. `shares_of_peak`:
-    of kernels, by name.
-    """
+    """A report's first sentences. `owners`: of parts of the critical path of `replayed`. `shares_of_peak`: by kernel."""
     run, path = totals.makespan_seconds, [largest for largest, *_ in owners]
     busy = [gpu.busy_seconds / run for gpu in totals.gpus if run]
     share = sum(busy) / len(busy) if busy else None

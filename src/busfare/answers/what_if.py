@@ -1,8 +1,4 @@
-"""The result of `what-if`: on one run, or on a job, where a change to one rank or to what the ranks do together makes
-something of all of them.
-"""
-
-from __future__ import annotations
+"""The result of `what-if`: on one run, or on a job, where a change to one rank or to communication affects all ranks."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -286,9 +282,7 @@ def _answered(
     guessed: bool,
     omissions: list[Omission],
 ) -> tuple[WhatIf, Played]:
-    """`outcome`: the result of some changes, and the run after them. `after_earlier`: a change applied after others, which
-    may give it something to touch.
-    """
+    """The result `outcome` of changes, and the run then. `after_earlier`: an earlier change may give this one work."""
     alone: list[Outcome] = []
     for change in changes:  # what is played is large: no two at once
         together, played = outcome(change.title, [change])
@@ -366,9 +360,7 @@ def _ranged(
 def _between(
     change: Change, played: Played, before: Timeline, setting: Setting, recorded_on: Node, to: Node
 ) -> tuple[float, ...]:
-    """The range of a run on another node: that of its copies; that of its kernels as far as they make the run without any
-    other change uncertain.
-    """
+    """The range of a run on another node: from its copies, and from its kernels as far as they alone make it uncertain."""
     if change.kind != "kernels":
         return run_between(played, setting.model, recorded_on, to)
     try:

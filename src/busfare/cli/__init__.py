@@ -1,7 +1,5 @@
 """The command line: the options of each command in `options`, what it does in the other modules, and no logic."""
 
-from __future__ import annotations
-
 import gc
 import os
 import sys
@@ -133,9 +131,8 @@ def _with_empty_values(arguments: list[str]) -> list[str]:
 
 
 def main() -> None:
-    """Runs the command line and exits with its status: 0 done, 1 a limit passed, 2 unusable input, 3 no GPU.
-
-    Whatever of the output could not be written is no success; but a reader that has had enough of it is no failure.
+    """Runs the command line and exits with its status: 0 done, 1 a limit passed, 2 unusable input, 3 no GPU. Whatever of the
+    output could not be written is no success; but a reader that has had enough of it is no failure.
     """
     # Imports make many objects and no garbage: looking for it among them takes a tenth of the start.
     gc.set_threshold(100_000, 50, 50)

@@ -1,7 +1,5 @@
 """Commands about busfare itself, which need nothing else of it: completion, help; and the options of doctor."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import click

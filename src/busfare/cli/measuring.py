@@ -1,7 +1,5 @@
 """What the commands do that measure: probe, bench methods and strategies."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path

@@ -1,7 +1,5 @@
 """How commands show an answer, and which output paths they refuse."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path

@@ -1,8 +1,5 @@
 """What commands about plans and machines do: plan, price, nodes, doctor."""
 
-from __future__ import annotations
-
-import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +15,10 @@ from busfare.answers.price import answer_price
 from busfare.cli.output import answer
 from busfare.errors import InputError
 from busfare.nodes import load_node
-from busfare.nodes.graph import WIDTH, draw
-from busfare.printable import print_json
 from busfare.show.nodes import (
     catalogue,
     doctor_document,
+    node_document,
     node_shown,
     nodes_document,
     nodes_with,
@@ -53,12 +49,7 @@ def find(words: tuple[str, ...], json: bool) -> None:
 
 def show(node: str, json: bool) -> None:
     shown = load_node(node)
-    if json:
-        print_json(node_shown(shown))
-        return
-    print(draw(shown))
-    if shown.description:
-        print("", *textwrap.wrap(shown.description, WIDTH), sep="\n")
+    answer(node_shown(shown), lambda _: node_document(shown), json)
 
 
 def check(file: Path) -> None:

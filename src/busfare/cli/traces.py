@@ -1,7 +1,5 @@
 """What the commands do that read traces."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import Any

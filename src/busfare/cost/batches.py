@@ -1,7 +1,5 @@
 """Operations as arrays, sorted into batches of one path each, and what of a node each batch uses."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -71,9 +69,7 @@ class Batch:
 
 
 def batches(operations: pl.DataFrame) -> list[Batch]:
-    """The batches of all copies, migrations and sets of known size, in the order of their first rows; other rows are in
-    none.
-    """
+    """The batches of all copies, migrations and sets of known size, in the order of their first rows."""
     sides = ("h2d", "source_memory"), ("d2h", "destination_memory")
     host = pl.coalesce(pl.when(pl.col("direction") == direction).then(memory) for direction, memory in sides)
     unsaid = host.is_null() | (host == "device")
@@ -108,9 +104,7 @@ def batches(operations: pl.DataFrame) -> list[Batch]:
 
 
 def priced(height: int, path_batches: Iterable[Batch], price: Callable[[Batch], Seconds | None]) -> Seconds:
-    """`price` applied to every batch, put back in the order of the table's `height` rows; NaN where it gives None or no
-    batch holds a row.
-    """
+    """`price` of every batch, in the order of the table's `height` rows; NaN where it gives None or no batch holds a row."""
     seconds = np.full(height, np.nan)
     for batch in path_batches:
         batch_seconds = price(batch)

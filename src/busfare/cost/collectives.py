@@ -6,8 +6,6 @@ then is priced (`taken`) at the rate that the links carry, where NCCL reckons wi
 kernel takes that NCCL leaves out because every algorithm has it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import log2

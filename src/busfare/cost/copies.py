@@ -14,8 +14,6 @@ beyond it the two work at once and the slower one counts. Sources that outgrow t
 speed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -49,9 +47,7 @@ FLIT_BYTES = 16
 
 
 def is_staged(batch: Batch, node: Node) -> bool:
-    """Whether the driver carries the bytes through pinned buffers of its own: of pageable memory, unless the GPU reads the
-    host's memory in place.
-    """
+    """Whether the driver stages the bytes in pinned buffers: pageable memory that the GPU does not read in place."""
     on_host = batch.memory == "pageable" and not batch.stays_on_device(node)
     return on_host and not node.host_path(batch.device).is_c2c
 
@@ -159,9 +155,8 @@ def in_place_share(node: Node) -> float | None:
 
 
 def copy_ratio(sizes: FloatArray, old: Node, new: Node) -> FloatArray:
-    """How much longer the new node's `memcpy` takes over buffers of `sizes` bytes; 1 unless it was measured on both.
-
-    A rate that one file has, beside the default that stands in for the other's, would tell of the default.
+    """How much longer the new node's `memcpy` takes over buffers of `sizes` bytes; 1 unless it was measured on both. A rate
+    that one file has, beside the default that stands in for the other's, would tell of the default.
     """
     if measured_copy(old) is None or measured_copy(new) is None:
         return np.ones_like(sizes)

@@ -60,9 +60,8 @@ class Fabric:
 
     @classmethod
     def of(cls, node: Node, ranks: int, hosts: int = 1, nvls: bool | None = None) -> Fabric:
-        """The fabric of `ranks` GPUs on `hosts` such nodes. `nvls`: None for what the node's switch says.
-
-        Raises InputError for numbers of ranks that do not fit, GPUs that NCCL does not run on, and GPUs without a path.
+        """The fabric of `ranks` GPUs on `hosts` such nodes. `nvls`: None for what the node's switch says. Raises InputError
+        for numbers of ranks that do not fit, GPUs that NCCL does not run on, and GPUs without a path.
         """
         if not 2 <= ranks <= MOST_RANKS or hosts < 1 or ranks % hosts:
             raise InputError(
@@ -220,9 +219,8 @@ def _rates(capability: float) -> list[float]:
 
 
 def _channels(wires: float, capability: float) -> tuple[int, float]:
-    """How many channels NCCL finds, and at which rate: the first that fill the wires, else those that come nearest.
-
-    Fast channels are doubled, at half the rate each.
+    """How many channels NCCL finds, and at which rate: the first that fill the wires, else those that come nearest. Fast
+    channels are doubled, at half the rate each.
     """
     rates, most = _rates(capability), nccl()["channels"]["most"]
     best = (1, min(wires, rates[-1]))

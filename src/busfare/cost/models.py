@@ -1,8 +1,4 @@
-"""What a cost model is, the models by name (those built in, `calibrated` among them, and those that other packages
-register), and what one copy costs by all of them.
-"""
-
-from __future__ import annotations
+"""What a cost model is, the models by name (built in, or registered by other packages), and one copy priced by all."""
 
 import difflib
 import math
@@ -37,10 +33,8 @@ MOST_BYTES = 2**53
 
 
 class CostModel(Protocol):
-    """Anything that prices operations. Third parties register theirs under the entry-point group
-    `busfare.cost_models`.
-
-    An entry point names a callable `(latency_from: Node | None, recorded_on: Node | None) -> CostModel`.
+    """Anything that prices operations. Third parties register theirs under the entry-point group `busfare.cost_models`. An
+    entry point names a callable `(latency_from: Node | None, recorded_on: Node | None) -> CostModel`.
     """
 
     @property
@@ -222,9 +216,8 @@ def model_names() -> list[str]:
 
 
 def model(name: str, *, latency_from: Node | None = None, recorded_on: Node | None = None) -> CostModel:
-    """The model called `name`, with L+o from `latency_from` and, for a trace, the node it was recorded on.
-
-    Raises InputError naming the known models, or saying why a plug-in cannot be used.
+    """The model called `name`, with L+o from `latency_from` and, for a trace, the node it was recorded on. Raises InputError
+    naming the known models, or saying why a plug-in cannot be used.
     """
     if name in _BUILT_IN:
         return _BUILT_IN[name](latency_from=latency_from, recorded_on=recorded_on)
@@ -360,9 +353,8 @@ def to_untouched(bytes_: int) -> Seen:
 def price(
     node: Node, direction: str, memory: str, bytes_: int, latency_from: Node | None = None
 ) -> list[dict[str, Any]]:
-    """`model`, `seconds` with their range and rung, and `bytes_per_second` of one copy, by every model that applies.
-
-    Raises InputError for a direction, memory kind or size that no copy has.
+    """`model`, `seconds` with their range and rung, and `bytes_per_second` of one copy, by every model that applies. Raises
+    InputError for a direction, memory kind or size that no copy has.
     """
     for what, value, allowed in (("direction", direction, Direction), ("memory", memory, MemoryKind)):
         if value not in get_args(allowed):
@@ -390,9 +382,7 @@ def price(
 
 
 def packing_seconds(sizes: FloatArray, node: Node | None) -> FloatArray:
-    """Host time to write these bytes into one buffer: from staged copies within the cache on `node`, otherwise typical;
-    shape (rows,).
-    """
+    """Host time to pack these bytes: from staged copies within the cache on `node`, otherwise typical; s, shape (rows,)."""
     curve = node.curve("h2d", "pageable") if node is not None else None
     if curve is None:
         return sizes / copies.COPY_BYTES_PER_S

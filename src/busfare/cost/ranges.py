@@ -4,8 +4,6 @@ The table `ranges.toml` is derived from measurements by `validation/ranges.py`, 
 truth lay inside.
 """
 
-from __future__ import annotations
-
 import tomllib
 from functools import cache, partial
 from pathlib import Path
@@ -172,7 +170,6 @@ def strategy_range(
     strategy: str, seconds: float | None, node: Node, method: str = "", what: str = ""
 ) -> dict[str, Any]:
     """`low_seconds`, `high_seconds` and `rung` of what a strategy, or a migration method, is predicted to take on `node`.
-
     `what`: `offload` or `kv`, whose strategies are memory kinds and layouts.
     """
     figures = figures_of(node)

@@ -5,8 +5,6 @@ thread, an operation, or the host's own time between calls. Times are whole micr
 that sums stay right. The format has no place for gaps between operations, nor for the time from a launch to its start.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -74,9 +72,8 @@ def export_chakra(path: Path, output: Path) -> list[Omission]:
 
 
 def _write(traces: Sequence[Trace], paths: Sequence[Path], folder: Path) -> int:
-    """Writes `rank.0.et` and so on to `folder`, and `groups.json` with the ranks of each process group.
-
-    Returns the number of collectives of unknown kind or size. Raises InputError if a process has several ranks.
+    """Writes `rank.0.et` and so on to `folder`, and `groups.json` with the ranks of each process group. Returns the number
+    of collectives of unknown kind or size. Raises InputError if a process has several ranks.
     """
     parts = parts_of(traces, ranks_of_all(traces, paths), None)
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,5 @@
 """Changes to a job: those of a program on some or all ranks, and those of what the ranks do together."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace

@@ -232,9 +232,7 @@ def _blocks(rows: Sequence[pl.DataFrame], ranks: Sequence[Rank]) -> tuple[list[l
 
 
 class Sums:
-    """What all members that were added come to; a joint is added at once. `begun`: when the recording of each rank begins,
-    ns, by the clock of members.
-    """
+    """Sums over all members; a joint is added at once. `begun`: starts of the ranks' recordings, ns, members' clock."""
 
     def __init__(self, begun: Mapping[int, int]) -> None:
         self.lost = self.absent = 0

@@ -162,9 +162,7 @@ def orders_of(rows: pl.DataFrame) -> dict[int | None, tuple[int, ...]]:
 
 
 def numbered(rows: pl.DataFrame) -> pl.DataFrame:
-    """Rows of whole ranks, with `group` and `numbered`, as the trace numbers them or by their order; `again` tells several
-    of one number apart by their order.
-    """
+    """Rows of whole ranks, with `group` and `numbered` by the trace or their order; `again` orders those of one number."""
     by_trace, place = pl.col("numbered"), pl.int_range(pl.len())
     return rows.with_columns(
         number=pl.when(by_trace).then("sequence").otherwise(place.over("rank", "group")),
@@ -173,9 +171,7 @@ def numbered(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def joints(every: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
-    """`rows`, with group, number and again, and those of `every` that end one of their sends, with `joint`; in the order of
-    `member`.
-    """
+    """`rows`, with group, number and again, and those of `every` that end their sends, with `joint`, by `member`."""
     kind = pl.col("collective_kind")
     rows = rows.with_columns(joint=pl.struct("group", "number", "again").rank("dense").cast(pl.Int64) - 1)
     ranks = pl.col("rank").n_unique().over("joint")
@@ -257,9 +253,8 @@ def _ending_together(first: InOrder, second: InOrder) -> tuple[NDArray[np.int64]
 
 
 class Clocks(NamedTuple):
-    """What is added to the times of each clock: offset + drift · (time - middle), ns; shapes (clocks,).
-
-    `uncertainty`: the standard deviation of one time, ns; not a number where nothing ties a clock to the others.
+    """What is added to the times of each clock: offset + drift · (time - middle), ns; shapes (clocks,). `uncertainty`: the
+    standard deviation of one time, ns; not a number where nothing ties a clock to the others.
     """
 
     offset: Numbers
@@ -273,9 +268,8 @@ class Clocks(NamedTuple):
 
 
 def align(members: pl.DataFrame, clocks: int) -> Clocks:
-    """So many clocks brought to the one that is tied to most collectives.
-
-    `members`: clock, joint (null: of none), collective_kind, and end_ns since a moment that is the same by all clocks.
+    """So many clocks brought to the one that is tied to most collectives. `members`: clock, joint (null: of none),
+    collective_kind, and end_ns since a moment that is the same by all clocks.
     """
     offset, drift, middle, uncertainty = (np.zeros(clocks) for _ in range(4))
     aligned = Clocks(offset, drift, middle, uncertainty)

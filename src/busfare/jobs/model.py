@@ -1,7 +1,5 @@
 """A job of ranks: the timelines of its processes, who communicates, and all of it as one timeline that plays."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

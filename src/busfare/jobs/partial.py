@@ -1,8 +1,4 @@
-"""What a trace adds to its job: a small summary of whole numbers, whose sums are the same in any order, with the best rates
-of the links that its copies crossed.
-"""
-
-from __future__ import annotations
+"""What a trace adds to its job: whole numbers whose sums do not depend on order, and the best rates of its links."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -69,9 +65,8 @@ Advise = Callable[[Trace, Node | None, bool], tuple[Node | None, list[Advice]]]
 
 
 class Partial(msgspec.Struct, frozen=True):
-    """One trace's share of a job. `node` is where it was recorded, perhaps guessed; `gpus` are models that worked.
-
-    `sums`, by SUMS, are the trace's totals in whole nanoseconds and bytes.
+    """One trace's share of a job. `node` is where it was recorded, perhaps guessed; `gpus` are models that worked. `sums`,
+    by SUMS, are the trace's totals in whole nanoseconds and bytes.
     """
 
     format: str

@@ -1,7 +1,5 @@
 """The parts of a job: the traces that paths, globs and folders name, each once, in order."""
 
-from __future__ import annotations
-
 import glob
 import os
 from collections.abc import Iterator
@@ -29,9 +27,7 @@ RUN, KERNELS, FULLER = "results", "kernel_trace.csv", (".db", ".json")
 
 
 class Part(NamedTuple):
-    """A file, or a directory of tables, to be read. `named`: the user gave it, so it must be a trace. `of_many`: there are
-    more than are replayed one by one.
-    """
+    """A file or directory of tables. `named` by the user: it must be a trace; `of_many`: more than are replayed alone."""
 
     path: str
     named: bool
@@ -129,10 +125,7 @@ def size_of(path: str | Path) -> int:
 
 
 def find_parts(paths: list[Path]) -> Parts:
-    """All parts that `paths` name; folders are searched all the way down.
-
-    Raises InputError where a path is not there or a glob matches nothing.
-    """
+    """All parts that `paths` name, folders searched in depth. Raises InputError for a missing path or an empty glob."""
     parts = Parts()
     for path in (file for given in paths for file in _expanded(given)):
         try:
@@ -150,10 +143,7 @@ def find_parts(paths: list[Path]) -> Parts:
 
 
 def trace_paths(path: Path) -> list[Path]:
-    """The traces that `path` names: itself, or all that lie in the folder, in order.
-
-    Raises InputError where there is none.
-    """
+    """The traces that `path` names: itself, or all in the folder, in order. Raises InputError where there is none."""
     if path.is_file() or is_trace_directory(path):
         return _fuller(path) or [path]
     files = [Path(part.path) for part in find_parts([path]).parts]

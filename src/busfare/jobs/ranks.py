@@ -1,8 +1,4 @@
-"""The ranks of a job as their traces hold them, and what each of them communicates: in rows, packed, and in blocks that fit
-into memory.
-"""
-
-from __future__ import annotations
+"""The ranks of a job as their traces hold them, and what each communicates: in rows, packed, in blocks that fit memory."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -289,9 +285,8 @@ def separate_runs(traces: Sequence[Placed]) -> list[int]:
 
 
 def numbered(traces: Sequence[Placed]) -> list[Rank]:
-    """The ranks of `traces`, each given by its path, stated rank and host, and content. Copies and later runs have none.
-
-    A process has the rank that its trace states. Processes without a stated rank, or with a duplicate, get unused numbers.
+    """The ranks of `traces`, each given by its path, stated rank and host, and content. Copies and later runs have none. A
+    process has the rank that its trace states. Processes without a stated rank, or with a duplicate, get unused numbers.
     """
     seen: dict[tuple[TraceRank, ...], list[tuple[int | None, int]]] = {}
     # Among copies, keep the shortest path with a stated rank.

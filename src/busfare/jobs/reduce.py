@@ -183,9 +183,8 @@ def join(into: dict[Any, T], name: Any, value: T) -> None:
 
 
 class Job:
-    """What is known of the job so far; partials may come in any order. Its memory grows by a few numbers a trace.
-
-    `working`, `idle`: traces in which a GPU worked or that are of a rank, and all others, with their FIGURES.
+    """What is known of the job so far; partials may come in any order. Its memory grows by a few numbers a trace. `working`,
+    `idle`: traces in which a GPU worked or that are of a rank, and all others, with their FIGURES.
     """
 
     def __init__(self) -> None:

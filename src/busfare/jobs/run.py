@@ -1,7 +1,5 @@
 """A job from the paths that name it to its whole: parts found, read here or by workers, and added up as they come."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack, closing

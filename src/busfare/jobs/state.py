@@ -291,9 +291,7 @@ def _as_on_median(state: JobState) -> tuple[list[Timeline], int] | None:
 def _ratios(
     stretch: Sequence[NDArray[np.int64]], values: Sequence[FloatArray], count: int, stands_for: FloatArray
 ) -> tuple[FloatArray, int]:
-    """By what each rank's stretches are shortened to be as long as the median's, shape (ranks, count); how many are. Each
-    counts for as many as it `stands_for`.
-    """
+    """By what each rank's stretches shrink to the median, weighted by `stands_for`, shape (ranks, count); how many do."""
     sums = np.array([np.bincount(at, ns, count) for at, ns in zip(stretch, values, strict=True)])
     order = np.argsort(sums, axis=0)
     below = np.cumsum(stands_for[order], axis=0)

@@ -2,8 +2,6 @@
 explains are set apart, and so are delays for which its CPU and GPU did not work.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """All ranks of a job in one timeline: each rank's own, side by side, and collectives that begin when all have come."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -192,10 +190,8 @@ def parts_of(traces: Sequence[Trace], ranks: Sequence[Rank], node: Node | None) 
 
 
 def _relieved(members: pl.DataFrame) -> pl.DataFrame:
-    """`members` with the columns `relieved_by` and `relieved_ns`.
-
-    A library buffers messages that nobody receives yet; when its buffers are full, the next send waits for a receiver of one
-    before.
+    """`members` with the columns `relieved_by` and `relieved_ns`. A library buffers messages that nobody receives yet; when
+    its buffers are full, the next send waits for a receiver of one before.
     """
     kind, this_rank = pl.col("collective_kind").cast(pl.String), pl.coalesce("place", "rank").cast(pl.Int64)
     rows = members.with_row_index("member")

@@ -61,9 +61,8 @@ VERSION_1 = ("sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_b
 def read_by(
     workers: Processes | DaskWorkers, parts: Iterator[Part], node: Node | None, work: Work
 ) -> Generator[tuple[Part, bytes | str]]:
-    """Each part with its Outcome, as they come, or with why there is none: its workers died.
-
-    Raises InputError if the workers cannot do the work at all, or they or their scheduler are lost.
+    """Each part with its Outcome, as they come, or with why there is none: its workers died. Raises InputError if the
+    workers cannot do the work at all, or they or their scheduler are lost.
     """
     running: dict[Future[list[bytes]], tuple[list[Part], int]] = {}
     suspects: deque[tuple[Part, int]] = deque()
@@ -208,7 +207,6 @@ def _starting(jobs: int) -> Iterator[None]:
 
 def usual_processes(parts: Sequence[Part]) -> int:
     """How many processes read `parts` where the user does not say: one, or of many parts one a core, as memory allows.
-
     Another program than `busfare` starts none unasked: each would import that program's main module again.
     """
     main = sys.modules["__main__"]
@@ -271,10 +269,7 @@ async def hand_over(running: Any, made: Future[list[bytes]]) -> None:
 
 @contextmanager
 def connected(address: str) -> Iterator[Any]:
-    """A client of the scheduler at `address` (tcp://host:port, or its scheduler file).
-
-    Raises InputError if Dask is missing or nothing answers.
-    """
+    """A client of the scheduler at `address` (tcp://host:port or its file). Raises InputError without Dask or an answer."""
     try:
         from distributed import Client
     except ImportError:

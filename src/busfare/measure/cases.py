@@ -191,9 +191,7 @@ def interquartile_mean(samples: Sequence[float]) -> float:
 
 
 def fastest_part(samples: Sequence[float], portion: int = 2) -> float:
-    """The mean of the quicker half, or of the quickest one in so many: what disturbs a copy only ever makes it slower.
-    In the samples' unit. Raises ValueError for none.
-    """
+    """The mean of the quickest 1/`portion`, in the samples' unit: disturbances only slow. Raises ValueError for none."""
     if not len(samples):
         raise ValueError("no samples")
     kept = sorted(samples)[: -(-len(samples) // portion)]
@@ -201,9 +199,8 @@ def fastest_part(samples: Sequence[float], portion: int = 2) -> float:
 
 
 def interval(samples: Sequence[float]) -> tuple[float, float]:
-    """An interval that holds the true median with at least 95 %, from order statistics: no shape is assumed.
-
-    With fewer than six samples no such interval exists, and the extremes are given.
+    """An interval that holds the true median with at least 95 %, from order statistics: no shape is assumed. With fewer than
+    six samples no such interval exists, and the extremes are given.
     """
     ordered = np.sort(np.asarray(samples, np.float64))
     count = len(ordered)

@@ -1,7 +1,5 @@
 """What a probe measures besides copies: a GPU's memories, pipelines and library GEMMs; NCCL's operations among all GPUs."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator
 from itertools import product

@@ -1,7 +1,5 @@
 """The node of a probed machine: its graph, as the system tells it; and any node as text, to the measured digits."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from dataclasses import replace

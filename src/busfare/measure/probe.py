@@ -3,8 +3,6 @@
 Seconds, bytes, bytes per second; None is unknown.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import random
 from collections.abc import Sequence
@@ -123,9 +121,7 @@ def measured(
     device: Device, question: Probe = DEFAULT, progress: Progress | None = None, seed: int | None = None,
     gpus: Sequence[int] | None = None,
 ) -> Record:  # fmt: skip
-    """The samples alone, of every GPU of `device`. Raises InputError where a virtual node has
-    nothing of it, and NoGpuError where collectives have one GPU.
-    """
+    """The samples alone, of all GPUs. Raises InputError if a virtual node has none, NoGpuError for a collective of one."""
     facts = device.facts()
     record = Record(
         virtual=device.virtual,
@@ -209,9 +205,7 @@ def _in_all(residuals: Sequence[Residual], memory: str) -> ResidualsOf:
 
 
 def health(node: Node, record: Record) -> list[LinkState]:
-    """Every measured pinned direction of a GPU's host link beside the data-sheet model of the link at its best: at the PCIe
-    generation and width that both ends can have.
-    """
+    """Each measured pinned direction of a GPU's host link, beside the data sheet at the best PCIe link of both ends."""
     states = []
     for curve in node.curves:
         if curve.memory != "pinned":

@@ -1,7 +1,5 @@
 """Raw samples → a node's curves, contention, costs and kernels: nothing here asks a model of whole programs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
@@ -253,9 +251,7 @@ def _shares(runs: Cases, like: Case, mode: str) -> Shares | None:
 
 
 def _long_gap(runs: Cases, cases: Sequence[Case]) -> float:
-    """Seconds a byte of the longest case, beside what the next shorter one takes where that moves a quarter at most:
-    a kernel's start takes as long as megabytes.
-    """
+    """Seconds a byte between the longest case and the next of at most a quarter: a kernel's start takes megabytes' time."""
     ordered = sorted(cases, key=lambda c: (c.total_bytes, c.bytes))
     largest = ordered[-1]
     seconds, bytes_ = runs[largest].quietest_s, largest.total_bytes

@@ -2,8 +2,6 @@
 reason, a time budget, a log of the machine's state and what it says of disturbances.
 """
 
-from __future__ import annotations
-
 import math
 import random
 import sys
@@ -91,10 +89,8 @@ class Device(GpuHost, Protocol):
     """A machine that is probed."""
 
     def run(self, case: Case, repeats: int) -> Samples:
-        """Runs `case` that many times.
-
-        Raises UnavailableError where it cannot be run here, StalledError where the blocking kernel gave up,
-        and WrongDataError where data arrived changed.
+        """Runs `case` that many times. Raises UnavailableError where it cannot be run here, StalledError where the blocking
+        kernel gave up, and WrongDataError where data arrived changed.
         """
 
 
@@ -135,9 +131,8 @@ class _Visited:
 def measure(
     device: Device, cases: Sequence[Case], record: Record, budget_s: float, progress: Progress | None = None
 ) -> None:
-    """Adds raw samples of `cases` to `record`, within about `budget_s` seconds of the device's clock.
-
-    Cases that cannot be run, or whose blocking kernel gave up, are listed with the reason in `left_out`.
+    """Adds raw samples of `cases` to `record`, within about `budget_s` seconds of the device's clock. Cases that cannot be
+    run, or whose blocking kernel gave up, are listed with the reason in `left_out`.
     """
     clock, began = device.clock, device.clock()
     # A later call on the same record, of another GPU or size, is dated from the first one's start.

@@ -5,8 +5,6 @@ its result, and predicts nothing. Benchmarks are played by the timeline's engine
 is computed, and nothing is checked. Everything that shows such figures says so.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping
 from functools import cache

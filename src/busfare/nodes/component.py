@@ -1,7 +1,5 @@
 """What a node file may hold: kinds of numbers, their sources, components, and what calls and kernels take."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 import numpy as np
@@ -70,9 +68,7 @@ class Cpu(_Part, frozen=True, kw_only=True, tag="cpu"):
 
 
 class AtOnce(Struct, frozen=True, forbid_unknown_fields=True):
-    """What copies of all GPUs together carry to and from one host memory, bytes per second: all read it, all write it, and
-    what is read and written while all do both.
-    """
+    """Bytes per second of host memory under copies of all GPUs: all read, all write, and each while all do both."""
 
     read_bytes_per_s: Rate
     write_bytes_per_s: Rate
@@ -81,9 +77,7 @@ class AtOnce(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Memory(_Part, frozen=True, kw_only=True, tag="memory"):
-    """Host memory. `read_efficiency` and `write_efficiency` are the shares of its peak that a GPU reaches; `at_once` is what
-    several reach together, measured.
-    """
+    """Host memory. `*_efficiency`: shares of its peak that a GPU reaches; `at_once`: what several reach, measured."""
 
     size_bytes: Size | None = None
     bandwidth_bytes_per_s: Rate | None = None

@@ -19,9 +19,8 @@ Rung = Literal["probed", "typical"]
 
 
 class Shares(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Shares (0..1] of a path's own one-way rate that remain, into the GPU and out of it.
-
-    `low` and `high` are the least and the most of both that any known machine keeps; None where this one was measured.
+    """Shares (0..1] of a path's own one-way rate that remain, into the GPU and out of it. `low` and `high` are the least and
+    the most of both that any known machine keeps; None where this one was measured.
     """
 
     h2d: Factor
@@ -84,9 +83,7 @@ class _Typical(Contention, frozen=True, kw_only=True, forbid_unknown_fields=Fals
 
 
 class MemoryShares(msgspec.Struct, frozen=True):
-    """Shares of the peak of host memory that copies of several GPUs reach together: `read` or `write` alone, and
-    `duplex_read` and `duplex_write` at the same time.
-    """
+    """Shares of the host memory's peak that several GPUs' copies reach: `read` or `write` alone, `duplex_*` together."""
 
     read: Factor
     write: Factor
@@ -127,9 +124,7 @@ def published(what: str) -> Published:
 
 
 def typical(gpu: Gpu, links: tuple[Link, ...]) -> Contention:
-    """What machines of the generation of `gpu` keep, on the kind of `links` that lead to its host memory; what those of the
-    link do, the last row, where its generation has none.
-    """
+    """What GPUs of this generation keep on links of this kind to the host; else the last row, of that link alone."""
     kind = "pcie"
     if gpu.unified_memory or any(isinstance(link, SocketLink) and gpu.name in link.between for link in links):
         kind = "integrated"

@@ -1,7 +1,5 @@
 """A node by its name or file: TOML text → a checked `Node`, or one line that says what is wrong, where, and the fix."""
 
-from __future__ import annotations
-
 import difflib
 import re
 from collections.abc import Container, Iterator, Sequence

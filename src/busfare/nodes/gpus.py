@@ -1,8 +1,4 @@
-"""The machines of the catalogue by name, and GPUs by the names that drivers and profilers give them: their data sheets in
-`gpus.toml`, and a node of each.
-"""
-
-from __future__ import annotations
+"""The catalogue's machines and aliases, and GPUs by the names of drivers and profilers: `gpus.toml`, and a node of each."""
 
 import re
 from collections.abc import Mapping

@@ -1,13 +1,9 @@
-"""A machine as a graph: components joined by links, the path that a copy takes through it, and the graph as text."""
-
-from __future__ import annotations
+"""A machine as a graph: components joined by links, and the path that a copy takes through it."""
 
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import groupby
-from textwrap import wrap
 from typing import TypeVar
 
 import msgspec
@@ -23,17 +19,13 @@ from busfare.nodes.component import (
     Gpu,
     Kernels,
     Memory,
-    Nic,
     Source,
     Sourced,
     Switch,
 )
 from busfare.nodes.contention import Contention, typical, typical_memory
-from busfare.nodes.link import C2cLink, Flow, Link, MemoryLink
+from busfare.nodes.link import C2cLink, Flow, Link
 from busfare.nodes.transfers import CollectiveCurve, Curve
-
-#: Columns that a drawing fits.
-WIDTH = 100
 
 
 @dataclass(frozen=True)
@@ -63,9 +55,7 @@ class Path:
         return min([*rates, self._end_rate(flow)])
 
     def seconds(self, sizes: FloatArray, flow: Flow) -> FloatArray:
-        """Seconds that copies of `sizes` bytes keep the slowest part of the path busy; the parts work at
-        once.
-        """
+        """Seconds that copies of `sizes` bytes keep the slowest part of the path busy; the parts work at once."""
         slowest = sizes / self._end_rate(flow)
         for link in self.links:
             slowest = np.maximum(slowest, link.seconds(sizes, flow))
@@ -264,9 +254,7 @@ class Node:
         return any(source is not None and source.kind == "estimated" for source in sources)
 
     def provenance(self, table: Sourced, key: str) -> Source | None:
-        """The source of the figure under `key` of one of the node's components, links or measurements; None where the file
-        names none.
-        """
+        """The source of the figure `key` of a component, link or measurement; None where the file names none."""
         tag = table.source_of.get(key, table.source)
         return None if tag is None else self.sources.get(tag)
 
@@ -278,67 +266,3 @@ def _of_gpu(tables: Sequence[_Table], ordinal: int) -> _Table | None:
     """The first that is of this GPU, else the first of no GPU in particular."""
     measured_there = next((table for table in tables if table.gpu == ordinal), None)
     return measured_there or next((table for table in tables if table.gpu is None), None)
-
-
-def draw(node: Node) -> str:
-    """The graph of `node` in at most 100 columns: processors with what hangs below them, then the links across."""
-    roots = [c.name for c in node.components if isinstance(c, Cpu)] or [node.components[0].name]
-    drawn: dict[str, Link | None] = dict.fromkeys(roots)
-    lines = [f"{node.name}  {node.title}"]
-    for root in roots:
-        lines += ["", f"{root}  {_facts(node.component(root))}", *_below(node, root, "", drawn)]
-    used = {id(link) for link in drawn.values()}
-    across = sorted((link for link in node.links if id(link) not in used), key=_speed)
-    lines += ["", "across"] if across else []
-    for label, group in groupby(across, key=_speed):
-        pairs = ["–".join(link.between) for link in group]
-        lines += wrap(" ".join(pairs), WIDTH, initial_indent=f"  {label}: ", subsequent_indent=" " * 20)
-    return "\n".join(map(_cut, lines))
-
-
-def _below(node: Node, name: str, indent: str, drawn: dict[str, Link | None]) -> Iterator[str]:
-    """The components first reached from `name`, each by the link that goes to `drawn`, as branches of a tree."""
-    branches = []
-    for link in node.links:
-        neighbour = link.between[link.between[0] == name]
-        here, there = node.component(name), node.component(neighbour)
-        # GPUs do not hang below GPUs, nor processors below processors: those links go across.
-        peers = isinstance(here, Gpu) or (isinstance(here, Cpu) and isinstance(there, Cpu))
-        if name in link.between and neighbour not in drawn and not peers:
-            branches.append((neighbour, link))
-            drawn[neighbour] = link
-    for neighbour, link in branches:
-        last = neighbour == branches[-1][0]
-        wire = "" if isinstance(link, MemoryLink) else f"{_speed(link)} ── "
-        yield f"{indent}{'└' if last else '├'}── {wire}{neighbour}  {_facts(node.component(neighbour))}"
-        yield from _below(node, neighbour, indent + ("    " if last else "│   "), drawn)
-
-
-def _speed(link: Link) -> str:
-    """The link's name and its data rate each way, as a long copy sees it."""
-    flows: tuple[Flow, Flow] = ("read", "write")
-    read, write = (link.bandwidth(flow) / 1e9 for flow in flows)
-    rates = f"{read:.3g}" if f"{read:.3g}" == f"{write:.3g}" else f"{read:.3g}↓ {write:.3g}↑"
-    return f"{link.label} {rates} GB/s"
-
-
-def _facts(component: Component) -> str:
-    """What is worth knowing of a component in a few words."""
-    if isinstance(component, Gpu):
-        size, rate = component.memory_bytes, component.memory_bandwidth_bytes_per_s
-    else:
-        size = component.size_bytes if isinstance(component, Memory) else None
-        rate = component.bandwidth_bytes_per_s if isinstance(component, (Memory, Nic)) else None
-    facts = [component.title]
-    if size is not None:
-        facts.append(f"{size / 2**30:.0f} GiB")
-    if rate is not None:
-        facts.append(f"{rate / 1e9:.4g} GB/s")
-    if isinstance(component, Gpu) and component.copy_engines is not None:
-        facts.append(f"{component.copy_engines} copy engine{'s' if component.copy_engines > 1 else ''}")
-    return ", ".join(fact for fact in facts if fact)
-
-
-def _cut(line: str) -> str:
-    line = line.rstrip()
-    return line if len(line) <= WIDTH else line[: WIDTH - 1] + "…"

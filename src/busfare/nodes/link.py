@@ -6,8 +6,6 @@ the AHEAD paper; [pcie-model] the byte counts of pcie-bench/pcie-model; [nccl#13
 `docs/models.md` tells what each formula leaves out.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Annotated, ClassVar, Literal, NamedTuple
 
@@ -106,9 +104,7 @@ class _Wire(Sourced, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_
 
 
 class PcieLink(_Wire, frozen=True, kw_only=True, tag="pcie"):
-    """PCI Express. `payload_bytes`: data in one write; `completion_bytes`: in one answer to a read of
-    `read_request_bytes`; of its generation where they are None.
-    """
+    """PCI Express. Bytes of data in a write, in an answer to a read, and of a read request; None: its generation's."""
 
     generation: Generation
     lanes: Lanes
@@ -177,9 +173,7 @@ class _Rated(_Wire, frozen=True, kw_only=True):
 
 
 class C2cLink(_Rated, frozen=True, kw_only=True, tag="c2c"):
-    """NVLink-C2C between a Grace processor and a GPU, counted as NVLink; `bandwidth_bytes_per_s` where the port is shared
-    or narrower.
-    """
+    """NVLink-C2C between Grace and a GPU, counted as NVLink; give `bandwidth_bytes_per_s` of a shared or narrower port."""
 
     generation: Literal[1] = 1
     bandwidth_bytes_per_s: Rate = C2C_LINE_BYTES_PER_S
@@ -243,9 +237,8 @@ FORMS = "pcie:GENERATIONxLANES (x16 where it is left out), nvlink:GENERATIONxLIN
 
 
 def link_in_short(text: str) -> Link | None:
-    """The link that `text` (`pcie:4x16`) names, from `cpu0` to `gpu0`; None where it is not meant so.
-
-    Raises InputError with the forms, or the numbers that there are.
+    """The link that `text` (`pcie:4x16`) names, from `cpu0` to `gpu0`; None where it is not meant so. Raises InputError with
+    the forms, or the numbers that there are.
     """
     meant = re.match(r"(pcie|nvlink|c2c):(.*)$", text, re.IGNORECASE | re.DOTALL)
     if meant is None:

@@ -1,7 +1,5 @@
 """TOML text → a checked value, or one line that says what is wrong, where, and the fix. Node files and plan files."""
 
-from __future__ import annotations
-
 import math
 import re
 import threading
@@ -63,9 +61,7 @@ def read_text(text: str, kind: str, most_bytes: int) -> str:
 def decoded(
     text: str, origin: str, file: type[File], build: Callable[[File], Built], most_bytes: int, kind: str
 ) -> Built:
-    """`build` of the `file` that TOML `text` holds; `origin` and `kind` name it in messages. Raises InputError, and nothing
-    else.
-    """
+    """`build` of the TOML `text` of `file`; messages name `origin` and `kind`. Raises InputError, and nothing else."""
     if len(text) > most_bytes:
         raise InputError(
             f"{origin}: exceeds the limit of {most_bytes} bytes of a {kind}; name another file, or split it"
@@ -101,9 +97,7 @@ def decoded(
 
 
 def _finite(value: Any, path: str, depth: int) -> None:
-    """Refuses nan and infinity, which TOML allows and no machine has, text that a terminal would obey, and nesting that
-    no file needs.
-    """
+    """Refuses nan, infinity, text that a terminal would obey, and nesting that no file needs."""
     if depth > 8:
         raise WrongError(path, "nested too deeply; a node file only has tables of values")
     if isinstance(value, float) and not math.isfinite(value):

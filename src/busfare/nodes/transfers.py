@@ -1,6 +1,4 @@
-"""What transfers of one path take by size: straight lines piece by piece, what each further copy adds, and their fit [W14
-§V].
-"""
+"""What transfers of one path take by size: lines piece by piece, what each further copy adds, and their fit [W14 §V]."""
 
 from __future__ import annotations
 
@@ -80,9 +78,7 @@ class Together(Pieces, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class CollectiveCurve(Pieces, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A collective among `ranks` GPUs in all, one a rank, on `hosts` such nodes: seconds over bytes as nccl-tests has them.
-    `nvls`: with reductions in the NVLink switch.
-    """
+    """A collective of `ranks` GPUs in all on `hosts` such nodes: s over nccl-tests' bytes. `nvls`: reduced in the switch."""
 
     kind: Collective
     ranks: Annotated[int, msgspec.Meta(ge=2, le=65536)]
@@ -113,9 +109,8 @@ class Curve(Pieces, frozen=True, kw_only=True, forbid_unknown_fields=True):
     peer: Ordinal | None = None
 
     def issue_interval(self, streams: ArrayLike) -> FloatArray:
-        """What each further copy adds (s) beside its bytes where `streams` streams hold one copy each.
-
-        What all further copies add together is linear in their number between those measured; L+o where none was.
+        """What each further copy adds (s) beside its bytes where `streams` streams hold one copy each. What all further
+        copies add together is linear in their number between those measured; L+o where none was.
         """
         streams = np.asarray(streams, np.float64)
         if not self.issue_interval_s:

@@ -3,8 +3,6 @@
 Measured figures of the node come first, then its data sheet, then estimates; `basis` says which was taken for each.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal, NamedTuple
@@ -54,9 +52,7 @@ class Basis:
 
 
 class HostCurves(NamedTuple):
-    """What carries data one way: copies of pinned and of pageable memory, the kernel's own accesses to mapped memory, and
-    managed memory by page faults and by prefetches.
-    """
+    """What carries data one way: pinned and pageable copies, kernels on mapped memory, managed memory by faults or sent."""
 
     copy: Curve
     pageable: Curve
@@ -123,9 +119,8 @@ class Machine:
         return Basis(f"operations {type_}", rate, "FLOP/s", "data-sheet", f"peak rate of the GPU{cores}")
 
     def access_cost(self, flow: Flow, access_bytes: float) -> float:
-        """How much longer a byte takes in accesses of `access_bytes` than in long copies; at least 1.
-
-        An access takes packets of its own, and moves one sector of 32 bytes at least.
+        """How much longer a byte takes in accesses of `access_bytes` than in long copies; at least 1. An access takes
+        packets of its own, and moves one sector of 32 bytes at least.
         """
         if self.gpu.unified_memory:
             return 1.0

@@ -1,6 +1,4 @@
-"""The question that a plan answers: what moves, what is computed, and how it may be cut; as given, or read off a trace. Also
-the layers of a recorded program that streams them from the host.
-"""
+"""The question of a plan: what moves, what is computed, how it may be cut; given, or read off a trace, layers included."""
 
 from __future__ import annotations
 
@@ -81,7 +79,6 @@ class Problem:
 @dataclass(frozen=True, slots=True)
 class Prediction:
     """What one strategy takes; `by` names the equation, or the schedule. `streams`: of `three-streams` the chunks.
-
     `assumes`: fields of the problem that nobody gave, and that its seconds rest on.
     """
 
@@ -97,9 +94,7 @@ LEAST_SECONDS = 1e-9
 
 
 class FromTrace(Struct, frozen=True):
-    """What the trace has of the kernels that matched. `span_seconds` runs from the first of their copies in to the end of
-    the last copy out.
-    """
+    """The trace's kernels that matched. `span_seconds`: from their first copy in to the end of their last copy out."""
 
     kernels: tuple[str, ...]
     launches: int
@@ -238,9 +233,7 @@ class RecordedLayers(Struct, frozen=True):
 
 
 def layers_from_trace(trace: Trace) -> tuple[Layers, RecordedLayers]:
-    """The layers of a pass in `trace`, and where they are from. Raises InputError, which says what to give instead, where
-    nothing tells them.
-    """
+    """The layers of a pass in `trace`, and where they are from. Raises InputError, with what to give, if none are seen."""
     streamed = streamed_layers(timeline(trace))
     last = int(streamed.number.max())
     whole = np.flatnonzero(np.bincount(streamed.pass_number)[streamed.pass_number] == last + 1)

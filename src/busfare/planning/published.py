@@ -2,8 +2,6 @@
 own times come from the engine, which knows more of the link; these stand beside them.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -40,9 +38,7 @@ def cut_as_published(
 
 
 def equation_of(machine: Machine, cut: Cut) -> int:
-    """The number of the equation for streams: by the category of the device, and by whether the kernel or transfers take
-    longer.
-    """
+    """The number of the equation for streams: by the device's category, and by whether kernel or transfers take longer."""
     if machine.category == "two-copy-engines":
         return 5
     dominant_transfers = bool((cut.h2d + cut.d2h > cut.kernel).item())

@@ -1,7 +1,5 @@
 """Every strategy that fits a problem, fastest first, with the number of streams that its prediction is for."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -52,9 +50,7 @@ class Parts(msgspec.Struct, frozen=True, rename="{}_seconds".format):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The answer for one problem on one machine. `useful`: the fewest and the most streams (chunks of `three-streams`) that
-    help each strategy that has them.
-    """
+    """The answer for one problem on one machine. `useful`: the fewest and most streams or chunks that help each strategy."""
 
     problem: Problem
     machine: Machine
@@ -156,9 +152,8 @@ def _least_per_byte(curve: Curve) -> float:
 
 
 def break_even(answer: Plan) -> float | None:
-    """At how many accesses to each element a strategy that assumes one stops being faster than the best.
-
-    None where no such strategy is ahead; infinite where accesses never make it slower.
+    """At how many accesses to each element a strategy that assumes one stops being faster than the best. None where no such
+    strategy is ahead; infinite where accesses never make it slower.
     """
     ahead = [p for p in answer.ranking if p.assumes and p.seconds < answer.best.seconds]
     if not ahead:

@@ -6,8 +6,6 @@ Times are in seconds. The arrays of a `Cut` broadcast against each other, so tha
 numbers of streams at once.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
@@ -22,9 +20,7 @@ from busfare.timeline.program import Mapped, Program, mapped_seconds
 
 
 class Layout(NamedTuple):
-    """Which of a machine's curves carries the data each way, and over which streams the work is laid out: all in `one`,
-    a stream a `chunk`, or a stream an `engine`.
-    """
+    """Which curves carry the data each way; all work in `one` stream, a stream a `chunk`, or a stream an `engine`."""
 
     into: str
     out: str
@@ -73,9 +69,8 @@ def _contention(machine: Machine, layout: Layout) -> Contention:
 
 
 def kernel_seconds(problem: Problem, machine: Machine) -> float:
-    """t_E of the whole problem with its data in device memory, in seconds.
-
-    As given, or by the roofline from flops and device bytes. Raises InputError where neither is possible.
+    """t_E of the whole problem with its data in device memory, in seconds. As given, or by the roofline from flops and
+    device bytes. Raises InputError where neither is possible.
     """
     if problem.kernel_seconds is not None:
         return problem.kernel_seconds
@@ -93,9 +88,8 @@ def kernel_seconds(problem: Problem, machine: Machine) -> float:
 
 
 def kernel_split(problem: Problem, whole: float, streams: FloatArray, layout: Layout) -> FloatArray:
-    """t_E(n): seconds of all chunks' kernels together, between the given points along a line in n; `whole` for one.
-
-    The points are of kernels that take turns. In streams of their own, small ones fill the GPU together.
+    """t_E(n): seconds of all chunks' kernels together, between the given points along a line in n; `whole` for one. The
+    points are of kernels that take turns. In streams of their own, small ones fill the GPU together.
     """
     seconds_by_chunks = {1: whole} | dict(problem.kernel_at)
     points = sorted(seconds_by_chunks)
@@ -339,10 +333,8 @@ class Roofline:
 
 
 def roofline_of(problem: Problem, machine: Machine) -> Roofline | None:
-    """The bounds of `problem`; None where its flops, or the GPU's rates, are not known.
-
-    Without `device_bytes` each element is taken to be read or written once. Bytes are those of the problem, mapped
-    ones times their accesses.
+    """The bounds of `problem`; None where its flops, or the GPU's rates, are not known. Without `device_bytes` each element
+    is taken to be read or written once. Bytes are those of the problem, mapped ones times their accesses.
     """
     flops, memory = problem.flops, machine.gpu.memory_bandwidth_bytes_per_s
     peak = machine.flops_per_s(problem.type) if flops else None

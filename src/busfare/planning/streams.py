@@ -1,7 +1,5 @@
 """Predicted time of a strategy against its number of streams, and which numbers are useful."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -40,9 +38,7 @@ class StreamRange:
 
 @dataclass(frozen=True)
 class ByStreams:
-    """Predicted `seconds` of one problem at the `numbers` of streams (chunks of `three-streams`), by an equation or, by
-    `timeline`, as played.
-    """
+    """Predicted `seconds` by `numbers` of streams (chunks of `three-streams`): by an equation or, by `timeline`, played."""
 
     strategy: str
     numbers: FloatArray

@@ -5,8 +5,6 @@ Times are seconds, sizes bytes, rates bytes per second; None is 'not given'. `Qu
 Python gives: numbers in these units, or texts (`336MB`, `12ms`). Nothing of busfare is imported here but errors and units.
 """
 
-from __future__ import annotations
-
 from busfare.quantities import Question
 from busfare.questions.measuring import Bench, BenchMethods, BenchStrategies, Probe, Record, Try
 from busfare.questions.planning import MOST_LAYERS as MOST_LAYERS

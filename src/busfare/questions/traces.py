@@ -1,7 +1,5 @@
 """Questions about recorded runs. A question does not contain its traces: callers pass them separately."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NamedTuple, Protocol, get_args
 
@@ -84,9 +82,7 @@ class Part(Question):
 
 @dataclass(frozen=True, kw_only=True)
 class Report(Part):
-    """Of a run: `unrecorded`, how long it takes when it is not recorded. Of a job: how it is read, in `jobs` processes or on
-    the workers of a Dask `scheduler`.
-    """
+    """Of a run: its `unrecorded` seconds. Of a job: read in `jobs` processes or by workers of a Dask `scheduler`."""
 
     recorded_on: Where | None = None
     unrecorded: q.PositiveTime | None = None

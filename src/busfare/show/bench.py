@@ -1,7 +1,5 @@
 """The documents of the benchmarks: what was measured beside its predictions, strategies and methods as in W14 and S16."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from busfare.advise.amounts import percent, ratio, several, size, time

@@ -1,6 +1,4 @@
-"""Blocks that several documents share: findings, tables of paths and sizes, omissions, communication between ranks, and
-sentences about gains and prediction intervals.
-"""
+"""Blocks that documents share: findings, paths and sizes, omissions, communication, sentences on gains and intervals."""
 
 from __future__ import annotations
 
@@ -286,9 +284,7 @@ def who_is_late(
     straggler: Straggler | None,
     omissions: Sequence[Omission | Left],
 ) -> list[Text]:
-    """The rank that arrives last because of its own work, if any; then how long all ranks wait and transfer. Without
-    collectives: no block.
-    """
+    """The rank late because of its own work, if any; then all ranks' waits and transfers. Nothing without collectives."""
     if not collectives:
         return []
     blocks = [Text(_waited(collectives))]

@@ -1,7 +1,5 @@
 """The demonstration: a program recorded before and after the change that its report advises, and on other nodes."""
 
-from __future__ import annotations
-
 from importlib import resources
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 Built from a result by one function a command; `terminal`, `html` and nothing else know how it is shown.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeVar
@@ -139,9 +137,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Entries:
-    """Numbered findings; `note` says what their gains are. Shown are the first `most`; all with --details, and on a page
-    behind a line.
-    """
+    """Numbered findings; `note`: what their gains are. Shown: the first `most`; with --details or on a page, all."""
 
     entries: Sequence[Entry]
     title: str

@@ -1,7 +1,5 @@
 """The document of `report` on many traces, and its figures: ranks relative to the median, and the health of their links."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import islice, takewhile
@@ -256,9 +254,7 @@ def _slow_link(link: Slow, name: Name) -> str:
 
 
 def _gain(finding: JobFinding, result: JobReport, alone: dict[str, float]) -> str:
-    """'about 1.2 s (30 %), likely 1–1.4 s; in 17 traces': the gain of the whole job, because ranks run in parallel, or of
-    a trace `alone`: its run, s, by path.
-    """
+    """'about 1.2 s (30 %), likely 1–1.4 s; in 17 traces': the job's gain, or a trace's `alone`: its run, s, by path."""
     seconds = finding.predicted_gain_seconds
     run = alone.get(finding.largest.path, result.makespan_seconds.most)
     about = "about" if finding.largest.by_replay else "up to"

@@ -1,7 +1,5 @@
 """The picture of a job: when its ranks wait for each other."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

@@ -1,22 +1,21 @@
 """The result of `nodes`, and the documents of `nodes`, `price` and `doctor`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import asdict
 
-from busfare.advise.amounts import rate, size, time
+from busfare.advise.amounts import rate, several, size, time
 from busfare.answers.doctor import Doctor
 from busfare.answers.price import CollectivePrices, CopiesAtOnce, KernelPrice, KernelPrices, Price, Prices
 from busfare.cost.ranges import is_wide
 from busfare.errors import InputError
 from busfare.nodes import Node, catalogue_names, load_node
+from busfare.nodes.component import Component
 from busfare.nodes.gpus import Gpu as GpuSheet
 from busfare.nodes.gpus import gpu_names, gpus
-from busfare.nodes.link import Link
+from busfare.nodes.link import Flow, Link, MemoryLink
 from busfare.show.blocks import change
 from busfare.show.document import Block, Document, Items, Text, table
 from busfare.show.words import worded
@@ -195,7 +194,7 @@ def nodes_document(result: Nodes) -> Document:
                 "GPUs by name",
                 {"GPU": "name", "link": lambda gpu: gpu.link or "one memory"},
                 {
-                    "memory": lambda gpu: f"{gpu.memory_bytes / 2**30:.0f} GiB" if gpu.memory_bytes else "",
+                    "memory": lambda gpu: _memory(gpu.memory_bytes),
                     "rate": lambda gpu: rate(speed) if (speed := gpu.memory_bandwidth_bytes_per_s) else "",
                     "SMs or CUs": lambda gpu: str(gpu.multiprocessors or ""),
                     "copy engines": lambda gpu: str(gpu.copy_engines or ""),
@@ -204,6 +203,43 @@ def nodes_document(result: Nodes) -> Document:
             )
         )
     return Document("busfare nodes", "", "", blocks)
+
+
+def node_document(node: Node) -> Document:
+    """The components of one node, and its links by kind and rate."""
+    ends: dict[str, list[str]] = {}
+    for link in node.links:
+        ends.setdefault(_speed(link), []).append("–".join(link.between))
+    components = table(
+        node.components,
+        "Components",
+        {"component": "name", "what": "title"},
+        {"memory": lambda part: _memory(_figure(part, "memory_bytes", "size_bytes"))}
+        | {"rate": lambda part: rate(_figure(part, "memory_bandwidth_bytes_per_s", "bandwidth_bytes_per_s"))}
+        | {"": lambda part: several(n, "copy engine") if (n := _figure(part, "copy_engines")) else ""},
+    )
+    links = Items([f"{speed}: {', '.join(pairs)}" for speed, pairs in ends.items()], "Links")
+    return Document(
+        "busfare nodes", f"{node.name}: {node.title}", "", [components, links, Text(node.description)]
+    )
+
+
+def _figure(part: Component, *keys: str) -> int | None:
+    """The first of these figures that the component has."""
+    return next((figure for key in keys if (figure := getattr(part, key, None))), None)
+
+
+def _memory(size: int | None) -> str:
+    return f"{size / 2**30:.0f} GiB" if size else ""
+
+
+def _speed(link: Link) -> str:
+    """The link's name and its data rate each way, as a long copy sees it; a memory holds the rate of its own link."""
+    if isinstance(link, MemoryLink):
+        return link.label
+    flows: tuple[Flow, Flow] = ("read", "write")
+    read, write = (f"{link.bandwidth(flow) / 1e9:.3g}" for flow in flows)
+    return f"{link.label} {read if read == write else f'{read}↓ {write}↑'} GB/s"
 
 
 def doctor_document(result: Doctor) -> Document:

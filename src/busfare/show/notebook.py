@@ -1,7 +1,5 @@
 """Answers as Python and notebooks have them: a command's result, which shows itself as its tables, or as its page."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from html import escape
@@ -38,9 +36,7 @@ Kind = TypeVar("Kind", bound="Answer")
 
 
 class Answer:
-    """What every answer can do. Its figures are its fields, named as the keys of the command's JSON; their units stand in
-    the names.
-    """
+    """What every answer can do. Its figures are its fields, named as the keys of the command's JSON, with units."""
 
     _document: Callable[[bool], Document]
 

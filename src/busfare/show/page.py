@@ -1,7 +1,5 @@
 """A document as one page that opens offline: no request leaves it, and text from a trace stays text."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import re

@@ -1,7 +1,5 @@
 """The sentences of `plan offload` and `plan kv`: what is fastest, what limits it, what to write, and when it pays."""
 
-from __future__ import annotations
-
 from msgspec import UNSET
 
 from busfare.advise.amounts import percent, several, size, time

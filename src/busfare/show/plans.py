@@ -1,7 +1,5 @@
 """Documents of `plan`, `plan offload` and `plan kv`: sentences, a ranking, and the figures used."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from busfare.advise.amounts import Predicted, flops, rate, several, size, time

@@ -1,7 +1,5 @@
 """The documents of `project`, `compare` and `what-if`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

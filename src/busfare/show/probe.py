@@ -1,7 +1,5 @@
 """The document of a probe: the node's parameters beside what was measured, and what is wrong with the machine."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 

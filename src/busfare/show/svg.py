@@ -1,6 +1,4 @@
-"""Charts as SVG: bars and lines. What is recorded or measured is solid, what is predicted hatched or
-dashed. Colours differ in lightness too.
-"""
+"""Charts as SVG: bars and lines. Recorded or measured: solid; predicted: hatched or dashed. Colours differ in lightness."""
 
 from __future__ import annotations
 
@@ -162,9 +160,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Lines:
-    """Lines over a logarithmic axis x, and y as asked. `marks`: dotted vertical lines at those values of x above 0. `whole`:
-    x counts something.
-    """
+    """Lines over a logarithmic axis x, and y as asked. `marks`: dotted vertical lines at x > 0. `whole`: x is a count."""
 
     lines: Sequence[Line]
     x_axis: str

@@ -1,7 +1,5 @@
 """A document in a terminal: tables that give way to its width, and sentences."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import sys
@@ -116,9 +114,7 @@ def _block(block: Block, width: int, details: bool) -> Iterator[Line]:
 
 
 def _sentences(words: str, width: int, by: int = 0, style: str = "") -> Iterator[Line]:
-    """On as many lines as it takes, all behind `by` spaces. Words longer than a line, as paths are, stay whole, and
-    numbers keep their units.
-    """
+    """Wrapped lines behind `by` spaces. Words longer than a line, such as paths, stay whole; numbers keep their units."""
     words, room, breaks = printable(words), min(SENTENCE, width) - by, [0]
     if not words:
         return

@@ -1,7 +1,5 @@
 """A timeline for the page: every operation and call of a run as compact columns, which its script unpacks and draws."""
 
-from __future__ import annotations
-
 from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -99,9 +97,8 @@ class TimeLine:
 def _packed(
     rows: Sequence[Row], joints: Sequence[tuple[int, int, int]], marks: Sequence[str]
 ) -> tuple[str, float]:
-    """The rows deflated and in base64, and how many seconds they span.
-
-    Four bytes tell the length of a header in JSON; behind it stand the columns, each as planes of bytes.
+    """The rows deflated and in base64, and how many seconds they span. Four bytes tell the length of a header in JSON;
+    behind it stand the columns, each as planes of bytes.
     """
     items = pl.concat(
         [row.items.sort("start_ns", "end_ns", descending=[False, True]) for row in rows]

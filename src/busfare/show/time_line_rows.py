@@ -1,7 +1,5 @@
 """What is drawn of a run or of a job: rows of calls and operations, and what each of them waited for."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -71,9 +69,7 @@ def _rows(
     first_id: int,
     prefix: str,
 ) -> tuple[list[Row], list[str]]:
-    """Rows of one run, and what is left out of them. `run`: as it replays, and for its operations and calls their rows in
-    the trace.
-    """
+    """Rows of one run, and what is left out. `run`: as it replays, with the trace's rows of its operations and calls."""
     operations, calls, predicted = trace.operations, trace.calls, prefix.startswith("predicted")
     count = operations.height
     cause = np.concatenate([first_pairs(calls, operations), np.full(calls.height, -1)]).astype(np.int64)
@@ -295,9 +291,7 @@ def _marks(trace: Trace, findings: Sequence[Finding] = (), bits: Mapping[str, in
 
 
 def meetings(job: JobTimeline, rank: int) -> pl.DataFrame:
-    """The collectives and messages of a rank by the clock of the job: joint, name, start_ns, last_ns (when the last rank is
-    there), end_ns, node and is_call.
-    """
+    """A rank's collectives and messages by the job's clock: joint, name, start, last (all there), end, node, is_call."""
     number = next(n for n, part in enumerate(job.parts) if rank in part.ranks)
     run, from_ns = job.parts[number].timeline, int(job.starts_ns[number])
     members = job.members.filter((pl.col("part") == number) & (pl.col("rank") == rank))

@@ -1,7 +1,5 @@
 """Every sentence that a result states, in `words.toml`: titles, evidence, advice, assumptions and reasons."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Callable

@@ -1,6 +1,4 @@
-"""What a change to a program is, and what all are made of: operations, calls and waits taken out; other durations; which
-operations a REGEX means.
-"""
+"""What changes to a program are made of: operations, calls and waits taken out; other durations; operations by REGEX."""
 
 from __future__ import annotations
 
@@ -85,9 +83,8 @@ class Setting:
 
 @dataclass(frozen=True)
 class Applied:
-    """A timeline after a change, the operations or calls that it touched, and its assumptions.
-
-    `touched`: the recorded times of these; None: maybe the whole run. `cost_error`: s by which it may cost less, or more.
+    """A timeline after a change, the operations or calls that it touched, and its assumptions. `touched`: the recorded times
+    of these; None: maybe the whole run. `cost_error`: s by which it may cost less, or more.
     """
 
     timeline: Timeline
@@ -117,7 +114,6 @@ class Applied:
 @dataclass(frozen=True)
 class Change:
     """One change to a program: the field of `WhatIf` that asks for it, what it is called, and what it makes of a run.
-
     `apply` raises InputError where the trace lacks what it needs. `node`: where everything runs then, if elsewhere.
     """
 
@@ -130,9 +126,7 @@ class Change:
 def change(
     kind: ChangeName, title: Callable[..., Words]
 ) -> Callable[[Callable[Concatenate[Timeline, Setting, Options], Applied]], Callable[Options, Change]]:
-    """Makes of a function that changes a run, in a setting and by options, one that gives the `Change` of those options,
-    which `title` takes as well.
-    """
+    """Makes of a function of a run, a setting and options one of the options that gives the `Change`, with `title`."""
 
     def of(apply: Callable[Concatenate[Timeline, Setting, Options], Applied]) -> Callable[Options, Change]:
         @wraps(apply)
@@ -160,9 +154,7 @@ def applied(before: Timeline, after: Timeline, touched: Mask, *rests_on: Words) 
 
 
 def taken_out(timeline: Timeline, removed: Mask, *rests_on: Words) -> Applied:
-    """The timeline without these operations and the waits right behind them, on conditions where there are some; shape
-    (operations,).
-    """
+    """The timeline without these operations, shape (operations,), and the waits right behind them, on conditions if any."""
     conditions = (*rests_on, *[FOR_COPIES] * bool(_calls_for(timeline, removed).any()))
     after = without_operations(without_waits_behind(timeline, removed), removed)
     return applied(timeline, after, removed, *(conditions if removed.any() else ()))
@@ -249,10 +241,7 @@ def _lags_behind(timeline: Timeline, before: NDArray[np.int32], removed: Mask) -
 
 
 def _kept_before(before: NDArray[np.int32], removed: Mask) -> NDArray[np.int32]:
-    """For each operation the one it is to follow, past those that are taken out.
-
-    Each round looks twice as far: chains of faults are as long as the trace.
-    """
+    """For each operation the one before it that is kept. Each round looks twice as far: chains of faults span the trace."""
     skip = np.where(removed, before, np.arange(len(before), dtype=np.int32))
     while (through := (skip >= 0) & removed[skip]).any():
         skip[through] = skip[skip[through]]

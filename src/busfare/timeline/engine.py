@@ -1,8 +1,4 @@
-"""A timeline played: when everything happens, what the run spent its time on, and what recording cost the host, taken out of
-a run again where it is known how long the run takes unrecorded.
-"""
-
-from __future__ import annotations
+"""A timeline played: when everything happens, what the time is spent on, and the recorder's cost, taken out where known."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
@@ -147,9 +143,8 @@ class Decided:
 
 
 def decided(run: Timeline | Played) -> Decided:
-    """What decides the length of `run`, which is played for it unless it was played with its critical path.
-
-    Time in calls that wait, while the GPU works and nothing says what for, counts as unexplained.
+    """What decides the length of `run`, which is played for it unless it was played with its critical path. Time in calls
+    that wait, while the GPU works and nothing says what for, counts as unexplained.
     """
     played = run if isinstance(run, Played) else play(run, path=True)
     timeline, path = played.timeline, played.path or play(played.timeline, path=True).path

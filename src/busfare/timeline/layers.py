@@ -1,7 +1,5 @@
 """Layers of a recorded run that streams their data from the host: found from ranges that name them, or from what repeats."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -301,9 +299,8 @@ def _repeating(token: Rows, period: int, least: int = LEAST_REPEATS - 1) -> tupl
 
 
 def _within_passes(layers: StreamedLayers, unit_of: Rows) -> tuple[Rows, str]:
-    """The number of each unit's layer in its pass over all layers, and what is to be said of it.
-
-    A pass is what repeats among units: where the data comes from, how much of it there is, and what lies between them.
+    """The number of each unit's layer in its pass over all layers, and what is to be said of it. A pass is what repeats
+    among units: where the data comes from, how much of it there is, and what lies between them.
     """
     timeline, unit, count = layers.timeline, layers.unit, len(layers.number)
     copied = np.flatnonzero(layers.copies)

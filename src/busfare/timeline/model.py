@@ -1,6 +1,4 @@
-"""A run in a form that can be changed and played: columns of calls and operations with what each waits for; which of them a
-REGEX chooses, and when they are under way.
-"""
+"""A run in a form that changes and plays: columns of calls and operations with their waits; which of them a REGEX means."""
 
 from __future__ import annotations
 

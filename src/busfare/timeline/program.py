@@ -15,8 +15,6 @@ While data moves the other way a copy, or a kernel on mapped memory, keeps its s
 A copy behind a kernel, and a kernel that waits for a copy of another stream, start later by what the curve says.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -40,10 +38,8 @@ ALONE = Contention()
 
 @dataclass(frozen=True, slots=True)
 class GpuRules:
-    """How a GPU runs what it is given.
-
-    `copy_engines`: one for both directions, or one each. `implicit_synchronization`: a copy out waits for all kernels
-    issued before it [W14 §IV]. `call_s`: what each call takes on the host.
+    """How a GPU runs what it is given. `copy_engines`: one for both directions, or one each. `implicit_synchronization`: a
+    copy out waits for all kernels issued before it [W14 §IV]. `call_s`: what each call takes on the host.
     """
 
     contention: Contention = ALONE
@@ -166,9 +162,7 @@ class Program:
         out: Mapped | None = None,
         host_s: float = 0.0,
     ) -> int:
-        """Adds a kernel that takes `seconds` with its data in device memory, and reads or writes mapped memory.
-        `host_s` as of copies.
-        """
+        """Adds a kernel of `seconds` with its data in device memory, or on mapped memory. `host_s` as of copies."""
         shares = self.rules.contention.mapped_both
         reads, writes = (mapped.seconds if mapped else 0.0 for mapped in (into, out))
         moving = float(mapped_seconds(reads, writes, 1 / shares.h2d, 1 / shares.d2h))
@@ -228,9 +222,8 @@ class Program:
         return gaps
 
     def _rows(self) -> tuple[list[_Row], list[int], list[int]]:
-        """The rows, and of each operation the one that moves or computes and the one of its completion.
-
-        Every row has a stream of its own and waits for one other, so that streams and events are alike.
+        """The rows, and of each operation the one that moves or computes and the one of its completion. Every row has a
+        stream of its own and waits for one other, so that streams and events are alike.
         """
         rows: list[_Row] = []
         first, done, kernels = list[int](), list[int](), list[int]()

@@ -1,7 +1,5 @@
 """Activity of host threads between API calls: spans (ranges, operators, functions, system calls) and sampled stacks."""
 
-from __future__ import annotations
-
 import re
 from typing import NamedTuple
 
@@ -109,9 +107,8 @@ def _covered(spans: pl.DataFrame, gaps: pl.DataFrame) -> pl.Series:
 
 
 def _with_parents(spans: pl.DataFrame) -> pl.DataFrame:
-    """`spans`, numbered by `span`, with `parent`: the number of the innermost span around each on its thread, or null.
-
-    Of two spans that overlap without nesting, such as a range and the function that opens it, the shorter is left out.
+    """`spans`, numbered by `span`, with `parent`: the number of the innermost span around each on its thread, or null. Of
+    two spans that overlap without nesting, such as a range and the function that opens it, the shorter is left out.
     """
     order = [*THREAD, "start_ns", "end_ns"]
     spans = spans.sort(order, descending=[False, False, False, True])

@@ -2,8 +2,6 @@
 bytes of kernels that Nsight Compute counted, as `ncu --csv --page raw --print-units base` prints them.
 """
 
-from __future__ import annotations
-
 import csv
 import re
 from collections.abc import Iterator
@@ -26,7 +24,6 @@ ADDED = ("fingerprint", "source_address", "destination_address")
 
 def with_fingerprints_of(trace: Trace, rerun: Trace) -> Trace:
     """`trace` with the fingerprints of `rerun`: copies of one direction and size are matched in order of their starts.
-
     Raises InputError if `rerun` has no fingerprints, or a different number of copies of a direction and size.
     """
     hashed = _numbered(rerun).filter(pl.col("fingerprint").is_not_null())
@@ -121,9 +118,8 @@ def counted_kernels(path: Path, trace: Trace) -> pl.DataFrame:
 
 
 def printed_counters(path: Path) -> pl.DataFrame:
-    """The rows of the file, one a launch, as columns of `COUNTERS`; null where a cell holds no number.
-
-    Raises InputError where there is no table of these metrics in bytes, and where a row or a number is damaged.
+    """The rows of the file, one a launch, as columns of `COUNTERS`; null where a cell holds no number. Raises InputError
+    where there is no table of these metrics in bytes, and where a row or a number is damaged.
     """
     try:
         text = path.read_text("utf-8-sig", "replace")

@@ -4,8 +4,6 @@ The records bound how far the clock of a GPU is ahead: no operation begins befor
 it waits for has ended. If no single offset fits, the clock drifts; it is moved by the least that the bounds require.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np
@@ -115,7 +113,6 @@ def _waits(launches: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
 
 def _ahead(called: Times, most: Times, returned: Times, least: Times) -> tuple[Floats, Floats]:
     """Times, and how far a clock is ahead at them: at `most` so far when `called`, at `least` so far when `returned`; ns.
-
     The line goes straight from bound to bound. Waits that return too early for any clock bound nothing.
     """
     sound = least <= _bound(called, most, returned)

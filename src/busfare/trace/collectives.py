@@ -7,8 +7,6 @@ program, numbered by `row`; columns process, CALL, `call` (numbers the calls), `
 `communicator`, OF_COMMUNICATOR, `bytes`, `peer`, `tag`, `request`.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Columns of whole numbers: rows numbered, chosen, sorted and looked up; texts matched; JSON decoded; work in threads."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -37,9 +35,8 @@ def decoded_json(text: str | bytes | None, kind: Any, strict: bool = True) -> An
 
 
 def numbered(columns: Sequence[NDArray[Any]]) -> tuple[Rows, NDArray[np.int64]]:
-    """The number of each row, the same where all columns are equal, and the first row of each number.
-
-    Columns are whole numbers, shape (rows,). Numbers are given in order of appearance.
+    """The number of each row, the same where all columns are equal, and the first row of each number. Columns are whole
+    numbers, shape (rows,). Numbers are given in order of appearance.
     """
     rows = len(columns[0])
     if not rows:
@@ -148,9 +145,8 @@ def occurs(have: pl.DataFrame, wanted: pl.DataFrame) -> NDArray[np.bool_]:
 
 
 def first_pairs(have: pl.DataFrame, wanted: pl.DataFrame) -> NDArray[np.int32]:
-    """The first row of `have` of the process and correlation of each row of `wanted`; -1 where there is none.
-
-    Nulls of processes are like nulls; a null correlation is nobody's.
+    """The first row of `have` of the process and correlation of each row of `wanted`; -1 where there is none. Nulls of
+    processes are like nulls; a null correlation is nobody's.
     """
     rows = _rows_of_pairs(have, wanted)
     if wanted["correlation"].null_count():

@@ -1,7 +1,5 @@
 """How kernels were launched: distinct launches, PyTorch's operators behind them, GPU memory allocated meanwhile."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

@@ -1,7 +1,5 @@
 """`Trace`: what happened, as tables, whatever program recorded it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -20,10 +18,8 @@ from busfare.trace.words import GRAPH_LAUNCH, Names, calls_named
 
 @dataclass
 class Trace:
-    """A recorded run. Columns of the tables: `busfare.trace.tables`; times in ns from the first record.
-
-    Lanes and names are made when they are first asked for, and kept: make another trace (`dataclasses.replace`) for other
-    tables then.
+    """A recorded run. Columns of the tables: `busfare.trace.tables`; times in ns from the first record. Lanes and names are
+    made when they are first asked for, and kept: make another trace (`dataclasses.replace`) for other tables then.
     """
 
     path: Path

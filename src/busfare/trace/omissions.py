@@ -23,10 +23,8 @@ MISSING_KERNELS = frozenset({"kernels-not-recorded", "launches-not-recorded"})
 
 
 class Omission(Struct, frozen=True):
-    """Something of the trace that was skipped, repaired or unknown.
-
-    `id` is a short stable name; `count` how many records it concerns (0: not countable); `what` tells the
-    user, and what follows from it.
+    """Something of the trace that was skipped, repaired or unknown. `id` is a short stable name; `count` how many records it
+    concerns (0: not countable); `what` tells the user, and what follows from it.
     """
 
     id: str

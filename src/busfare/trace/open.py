@@ -1,7 +1,5 @@
 """Finds the format of a trace from its content, and reads it; names those that are refused, and what to give instead."""
 
-from __future__ import annotations
-
 import re
 import stat
 from dataclasses import replace
@@ -100,9 +98,8 @@ def is_trace_directory(path: Path) -> bool:
 
 
 def may_be_trace(path: Path) -> bool:
-    """Whether a file begins as a trace does, or as a file that becomes one (an .nsys-rep, a compressed trace).
-
-    A cheap look at its first bytes, for files that nobody named. Raises OSError if it cannot be opened.
+    """Whether a file begins as a trace does, or as a file that becomes one (an .nsys-rep, a compressed trace). A cheap look
+    at its first bytes, for files that nobody named. Raises OSError if it cannot be opened.
     """
     if not stat.S_ISREG(path.stat().st_mode):
         return False

@@ -1,7 +1,5 @@
 """Messages of others' protobuf schemas, made at run time of the fields that busfare has use for."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Where in the program a call is made: the spans of its thread around it, and the program's innermost frame of a stack."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 
@@ -102,10 +100,8 @@ MOST_NAMED = 16
 
 
 def innermost(spans: pl.DataFrame, points: pl.DataFrame) -> pl.Series:
-    """Of each point the row of the innermost span around it on its thread; null where there is none.
-
-    Spans: process, thread, start_ns, end_ns; those of a thread lie within one another or apart. Points: process, thread,
-    start_ns.
+    """Of each point the row of the innermost span around it on its thread; null where there is none. Spans: process, thread,
+    start_ns, end_ns; those of a thread lie within one another or apart. Points: process, thread, start_ns.
     """
     swept = _swept(spans, points.select(*PLACE, "start_ns"))
     return swept.filter(pl.col("order") == 2).sort("point").select(_open_span()).to_series()
@@ -157,9 +153,8 @@ def around_calls(spans: pl.DataFrame, calls: pl.DataFrame, rows: NDArray[np.sign
 def stacks(
     spans: pl.DataFrame, points: pl.DataFrame, name: NDArray[np.int64]
 ) -> tuple[list[tuple[int, ...]], NDArray[np.uint32]]:
-    """The names of the spans around points: different stacks, outermost first, and which one each point has.
-
-    Spans and points as for `innermost`; `name` is the number of each span's name. A stack has its `MOST_NAMED` innermost.
+    """The names of the spans around points: different stacks, outermost first, and which one each point has. Spans and
+    points as for `innermost`; `name` is the number of each span's name. A stack has its `MOST_NAMED` innermost.
     """
     swept = _swept(spans, points.select(*PLACE, "start_ns"))
     inner = swept.filter(pl.col("order") == 2).sort("point").select(_open_span()).to_series()

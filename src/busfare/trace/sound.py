@@ -1,7 +1,5 @@
 """Makes what a reader found sound: times to compute with, of one clock; sizes that can be summed; rows in order."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 

@@ -4,8 +4,6 @@ Times are integer nanoseconds since the first thing that the trace saw; sizes ar
 does not say', never zero.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import polars as pl

@@ -1,7 +1,5 @@
 """What a trace adds up to: transfers, kernels, exposed time; by path, size and stream; idle times. Nothing is predicted."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

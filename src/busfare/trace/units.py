@@ -1,7 +1,5 @@
 """Units of work of a trace: the steps of a profiler, ranges that repeat, or the operations that repeat on a GPU."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -75,9 +73,8 @@ Candidate = tuple[Units, NDArray[np.int64]]
 
 
 def units_of(trace: Trace) -> list[Units]:
-    """The unit of work of a trace: of the host, or of each GPU on which operations repeat; empty where none is found.
-
-    Steps come first, then ranges, then operations; of each the kind that covers most.
+    """The unit of work of a trace: of the host, or of each GPU on which operations repeat; empty where none is found. Steps
+    come first, then ranges, then operations; of each the kind that covers most.
     """
     every = _repeated(trace)
     return [units for units, _ in _shared(every, every, REPEATED)]
@@ -121,9 +118,7 @@ def _common(before: list[Units], after: list[Units]) -> tuple[Units, Units] | No
 
 
 def _repeated(trace: Trace) -> list[list[Units]]:
-    """What repeats in a trace and covers most of it: its ranges, steps first, and of each GPU the operations that begin a
-    sequence; those that cover most first.
-    """
+    """What repeats and covers most of the trace: its ranges, steps first, and operations that begin a GPU's sequences."""
     if trace.operations.is_empty():
         return [[]]
     whole = int(trace.lanes.ends.max() - trace.lanes.starts[0]) or 1
@@ -170,9 +165,8 @@ def _launched(trace: Trace) -> Times:
 
 
 def _ranges(trace: Trace, whole: int) -> Iterator[Units]:
-    """Ranges of one thread that follow each other, with names that are alike but for a number at the end.
-
-    Where the GPUs take longer than the host, which only launches, their share of the trace's time is larger as well.
+    """Ranges of one thread that follow each other, with names that are alike but for a number at the end. Where the GPUs
+    take longer than the host, which only launches, their share of the trace's time is larger as well.
     """
     name, length = pl.col("name").cast(pl.String), pl.col("end_ns") - pl.col("start_ns")
     spans = trace.markers.filter((length > 0) & ~name.str.contains(OPERATOR))
@@ -263,9 +257,7 @@ def _sequences(trace: Trace, process: int | None, device: int | None) -> list[Un
 
 
 def _longest_first(candidates: list[Candidate]) -> list[Candidate]:
-    """With the units first that the likeliest ones are parts of, always as many: steps of an optimiser before those that
-    accumulate its gradients.
-    """
+    """The likeliest units' parts first, always as many: steps of an optimiser before those that accumulate its gradients."""
     parts = candidates[0][0].starts
     whole = [
         units

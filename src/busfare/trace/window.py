@@ -1,7 +1,5 @@
 """A part of a trace: what begins in a window of time, in the ranges of a name, or in one unit of work."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, TypeVar

@@ -189,7 +189,6 @@ class Names(NamedTuple):
 
 def calls_named(calls: pl.DataFrame, pattern: str, names: Names | None = None) -> pl.DataFrame:
     """Row, process, correlation, times and waits_for of the calls whose name contains the regular expression `pattern`.
-
     `names`: those of the calls, where they are known.
     """
     names = names or Names.of_calls(calls)

@@ -1,7 +1,5 @@
 """A trace in forms that others' tools read: Parquet and CSV tables, and timelines for ui.perfetto.dev."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +20,7 @@ TABLES = ("operations", "calls", "events", "markers", "devices", "streams", "lau
 
 def export(trace: Trace, to: str, output: Path) -> None:
     """Writes `trace` to `output`: a directory with one Parquet or CSV file per table, or one JSON file for ui.perfetto.dev.
-    Omissions are written as sentences.
-
-    Raises InputError for an unknown format, or if `output` cannot be written.
+    Omissions are written as sentences. Raises InputError for an unknown format, or if `output` cannot be written.
     """
     check_export(to, output)
     with replacing(output) as place:

@@ -1,7 +1,5 @@
 """Layers of recorded programs: those of small runs that are known, and of a published shape that was recorded."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import polars as pl

@@ -1,7 +1,5 @@
 """KV caches on the host: layouts, prompts and hosts, and what `plan kv` answers."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

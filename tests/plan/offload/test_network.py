@@ -2,8 +2,6 @@
 what is there, and options that do not hold.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

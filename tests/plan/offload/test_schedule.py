@@ -1,7 +1,5 @@
 """Schedules of streamed layers, and what `plan offload` answers."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import product
 from random import Random

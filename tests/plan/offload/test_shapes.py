@@ -1,7 +1,5 @@
 """Networks as layers: published sizes, shapes worked out by hand, and files that are none."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

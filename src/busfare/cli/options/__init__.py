@@ -2,8 +2,6 @@
 for help and shells ask for them alone; what a command does stands in `busfare.cli`, and is imported when it is called.
 """
 
-from __future__ import annotations
-
 import glob
 import os
 import re
@@ -46,9 +44,7 @@ FOLDER.folder = True
 
 
 def option(spec: str, help: str, **more: Any) -> click.Option:
-    """An option, as its help shows it: `--direction -d NAME`, or with the name of its parameter, `--from from_ NODE`. What
-    its value is called has capitals.
-    """
+    """An option as its help shows it: `--direction -d NAME`, or with its parameter, `--from from_ NODE`."""
     *names, last = spec.split()
     if last != last.lower():
         return click.Option(names, metavar=last, help=help, **more)

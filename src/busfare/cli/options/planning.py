@@ -1,7 +1,5 @@
 """The options of commands about nodes and plans: price, plan, nodes."""
 
-from __future__ import annotations
-
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -194,7 +192,7 @@ nodes_find = Command(
 
 nodes_show = Command(
     "show",
-    "Show one node, with a drawing of its graph.",
+    "Show one node: its components and links.",
     "planning.show",
     argument("node NODE", "Catalogue name, GPU, TOML file, or a link such as pcie:4x16.", type=str),
     as_json,

@@ -1,7 +1,5 @@
 """The options of commands that read traces."""
 
-from __future__ import annotations
-
 from busfare.cli.options import (
     FOLDER,
     OF_PART,

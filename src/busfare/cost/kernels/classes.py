@@ -1,8 +1,4 @@
-"""What a kernel is: its class and numbers by its name and the operator that launched it, and what that computes and moves by
-the shapes and types of its inputs as a framework's trace has them.
-"""
-
-from __future__ import annotations
+"""What a kernel is: class and numbers by its name and operator, and its work by the shapes and types of its inputs."""
 
 import math
 import re

@@ -115,9 +115,8 @@ _SINCE = {"fp16_tensor": 7.0, "tf32_tensor": 8.0, "bf16_tensor": 8.0}
 
 
 def limits_of(node: Node, measured: bool = True) -> Limits:
-    """The limits of the first GPU of `node`; with `measured` False, of its data sheet whatever was measured.
-
-    Raises InputError, which says what is missing, where they are not known.
+    """The limits of the first GPU of `node`; with `measured` False, of its data sheet whatever was measured. Raises
+    InputError, which says what is missing, where they are not known.
     """
     gpu = node.gpu(0)
     # A node file need not repeat a data sheet: the table knows GPUs by the names that drivers give them.
@@ -207,10 +206,8 @@ def tile_share(rows: ArrayLike, columns: ArrayLike) -> FloatArray:
 def gemm_seconds(
     sides: Sequence[FloatArray], peak: float, limits: Limits, tiles: Tiles = TILES
 ) -> FloatArray:
-    """Seconds of products m × k by k × n at `peak` operations a second; shape (rows,).
-
-    `sides`: how many of them a call makes, m, n, k and the bytes of an element, each of shape (rows,). Each by that of
-    `tiles` with which it takes least.
+    """Seconds of products m × k by k × n at `peak` operations a second; shape (rows,). `sides`: how many of them a call
+    makes, m, n, k and the bytes of an element, each of shape (rows,). Each by that of `tiles` with which it takes least.
     """
     batch, m, n, k, element_bytes = sides
     unit_peak = peak / limits.multiprocessors
@@ -234,7 +231,6 @@ def gemm_seconds(
 
 def product_seconds(sides: Sequence[FloatArray], pipeline: str, limits: Limits) -> FloatArray | None:
     """Seconds of products beyond what an empty kernel takes, shape (rows,): as modelled, and longer as measured ones are.
-
     None where the GPU's rate of `pipeline` is not known.
     """
     peak = limits.peak(pipeline)

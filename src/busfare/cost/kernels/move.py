@@ -7,8 +7,6 @@ A larger p lets the parts overlap more (`power_mean`). Symbols: B: rate of the m
 f: clock, Hz; u = M · f · √(threads that a multiprocessor holds) (`Limits.units`). A prime marks the GPU there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -187,10 +185,7 @@ def power_mean(parts: Sequence[tuple[FloatArray, FloatArray | float]], power: fl
 
 
 def memory_seconds(moved: FloatArray, limits: Limits, l2_bytes: float | None = None) -> FloatArray:
-    """Seconds of moving b bytes; L2 of S bytes, or of `l2_bytes`, still holds some of them:
-
-    b · ((1 − x) / max(L, B) + x / B),   x = min(1, b / S)
-    """
+    """Seconds of moving b bytes, L2 holding S or `l2_bytes`: b · ((1 − x) / max(L, B) + x / B), x = min(1, b / S)"""
     missed = np.clip(moved / (l2_bytes or limits.l2_bytes), 0, 1)
     return np.asarray(moved * ((1 - missed) / max(limits.l2, limits.memory) + missed / limits.memory))
 

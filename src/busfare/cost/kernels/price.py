@@ -1,7 +1,5 @@
 """Prices of recorded kernels on another GPU, with their ranges and what they rest on."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 
@@ -35,10 +33,8 @@ _UNSTREAMED = frozenset({"other", "sort", "random", "fft", "gather"})
 
 @dataclass
 class KernelPrices:
-    """Of the kernels of a table of operations: shape (kernels,), seconds; NaN where not predicted.
-
-    `rows`: where they are in the table. `kinds`, `bounds`: places in CLASSES and BOUNDS. `rung`: of all that counters do not
-    tell.
+    """Of the kernels of a table of operations: shape (kernels,), seconds; NaN where not predicted. `rows`: where they are in
+    the table. `kinds`, `bounds`: places in CLASSES and BOUNDS. `rung`: of all that counters do not tell.
     """
 
     rows: NDArray[np.intp]
@@ -78,7 +74,6 @@ def price_kernels(
     counters: pl.DataFrame | None = None,
 ) -> KernelPrices:
     """What the kernels of `operations` take on `to`. `launches`: of the trace; `counters`: counted, of the same program.
-
     Raises InputError where what bounds kernels on one of the GPUs is not known.
     """
     here, there = limits_of(recorded_on), limits_of(to)

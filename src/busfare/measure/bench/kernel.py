@@ -7,8 +7,6 @@ potential temperature and density of seawater*, J. Atmos. Oceanic Technol. 20 (2
 POP uses by default. Temperatures in °C (potential), salinities practical, pressures in decibars, densities in kg/m³.
 """
 
-from __future__ import annotations
-
 import os
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
@@ -214,9 +212,8 @@ class Work:
         return min(MOST_IN_ORDER if self.kernel.reaches else MOST_STREAMS, self.most_chunks)
 
     def cut(self, chunks: int) -> list[range]:
-        """The elements in so many equal parts, to 256 bytes: 35 parts of 42 whole levels would be as long as 21.
-
-        Raises ValueError for less than one chunk or more than there can be.
+        """The elements in so many equal parts, to 256 bytes: 35 parts of 42 whole levels would be as long as 21. Raises
+        ValueError for less than one chunk or more than there can be.
         """
         if not 1 <= chunks <= self.most_chunks:
             raise ValueError(f"{chunks} chunks of {self.name}")

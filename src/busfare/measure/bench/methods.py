@@ -1,7 +1,5 @@
 """`bench methods`: S16's program run with every migration method, five ranges each, beside `plan` and S16's figures."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from statistics import median
@@ -93,9 +91,8 @@ class MethodDevice(GpuHost, Protocol):
     """Runs S16's program with a migration method."""
 
     def start(self, method: str, most_elements: int) -> float:
-        """Makes the buffers of a method for up to so many ints, in place of the former ones; the seconds that took.
-
-        Raises UnavailableError where memory does not suffice or the method does not exist here.
+        """Makes the buffers of a method for up to so many ints, in place of the former ones; the seconds that took. Raises
+        UnavailableError where memory does not suffice or the method does not exist here.
         """
 
     def run(self, elements: int, accesses: int, runs: int) -> list[MethodRun]:

@@ -160,9 +160,8 @@ class StrategyDevice(GpuHost, Protocol):
     """Runs programs on one kernel's arrays at a time; what has a body here is that of a device that computes nothing."""
 
     def load(self, work: Work) -> None:
-        """Makes the arrays and the kernel of `work` in place of the former ones.
-
-        Raises UnavailableError where memory does not suffice, and InputError where the kernel does not compile.
+        """Makes the arrays and the kernel of `work` in place of the former ones. Raises UnavailableError where memory does
+        not suffice, and InputError where the kernel does not compile.
         """
 
     def inputs(self) -> list[FloatArray]:
@@ -186,10 +185,7 @@ class StrategyDevice(GpuHost, Protocol):
         return Compared(0, 0.0)
 
     def run(self, program: Program, repeats: int, by_host: int = 0) -> Timing:
-        """Runs a program so many times; then `by_host` times without holding it, for the host's clock.
-
-        Raises UnavailableError where it cannot be run here.
-        """
+        """Runs a program so often, then `by_host` times not held, for the host's clock; may raise UnavailableError."""
 
 
 @dataclass(frozen=True)
@@ -204,9 +200,7 @@ class Predicted:
 
     @classmethod
     def of(cls, work: Work, kernel_s: Mapping[int, float], machine: Machine) -> Predicted:
-        """`kernel_s` is t_E in seconds by the number of chunks, measured alone, with one for 1. Raises InputError where the
-        node has no host link.
-        """
+        """`kernel_s`: t_E (s) by number of chunks, measured alone, with 1. Raises InputError for no host link."""
         kernel = work.kernel
         problem = Problem(
             work.name,

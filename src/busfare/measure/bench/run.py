@@ -4,8 +4,6 @@ the Struct, each the last of its own classes; keys in docs/json.md.
 Seconds, bytes, bytes per second; None is 'not known'.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field

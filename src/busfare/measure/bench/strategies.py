@@ -1,7 +1,5 @@
 """`bench strategies`: W14's overlap strategies run on several kernels at several moments, beside predictions."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field

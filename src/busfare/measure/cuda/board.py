@@ -1,7 +1,5 @@
 """One GPU: its context, kernels, streams, events and buffers, made when first used; the flags that hold its streams."""
 
-from __future__ import annotations
-
 import ctypes
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any

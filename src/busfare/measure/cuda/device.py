@@ -2,8 +2,6 @@
 a mode. Copies have ends: a source and a target; calls, and managed memory on its way to the other side, have none.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

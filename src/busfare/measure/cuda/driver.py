@@ -1,7 +1,5 @@
 """The driver API with codes as exceptions; memory of every kind; CUDA source compiled by NVRTC, without a toolkit."""
 
-from __future__ import annotations
-
 import ctypes
 import math
 import mmap
@@ -227,9 +225,8 @@ def source_of(file: str) -> str:
 
 
 def compiled(source: str, name: str, capability: tuple[int, int], options: Sequence[str] = ()) -> bytes:
-    """The machine code of `source` for a compute capability.
-
-    Raises InputError with the compiler's log where it refuses the source, and BusfareError where it cannot start.
+    """The machine code of `source` for a compute capability. Raises InputError with the compiler's log where it refuses the
+    source, and BusfareError where it cannot start.
     """
     code, program = nvrtc.nvrtcCreateProgram(source.encode(), name.encode(), 0, [], [])
     if code != nvrtc.nvrtcResult.NVRTC_SUCCESS:

@@ -1,7 +1,5 @@
 """A machine with NVIDIA GPUs: a board a GPU, and what NVML and the system tell, as JSON types; None where they do not."""
 
-from __future__ import annotations
-
 import os
 import platform
 import resource

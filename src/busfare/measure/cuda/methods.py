@@ -1,7 +1,5 @@
 """S16's program on an NVIDIA GPU: a vector times a constant, with each way of getting it there and back."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Mapping

@@ -2,8 +2,6 @@
 of the system or of PyTorch's wheel, by its C interface: one process, a communicator a GPU, calls in groups.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 from collections.abc import Callable, Sequence
@@ -316,9 +314,8 @@ class Communicators:
                 self._call("ncclRecv", ctypes.c_void_p(target + offset), part, FLOAT, peer, *end)
 
     def samples(self, kind: str, case: Case, repeats: int) -> Samples:
-        """Seconds an operation, of the GPU that took longest: back to back, held until all are submitted.
-
-        Raises UnavailableError for sizes that do not fit, StalledError where the hold gave up.
+        """Seconds an operation, of the GPU that took longest: back to back, held until all are submitted. Raises
+        UnavailableError for sizes that do not fit, StalledError where the hold gave up.
         """
         # Below a float a rank the parts would not be of the size that was asked for.
         if case.bytes < FLOAT_BYTES * len(self.boards):

@@ -1,7 +1,5 @@
 """Programs of strategies run on NVIDIA GPUs: streams, events, mapped memory, batches and graphs through the driver."""
 
-from __future__ import annotations
-
 import ctypes
 import struct
 import time
@@ -167,9 +165,7 @@ class CudaStrategies(CudaHost):
         cuda.finish()
 
     def expect(self, arrays: Sequence[FloatArray], relative: float, slacks: Sequence[float]) -> None:
-        """What the results should be is kept by a GPU, which compares: at the link's rate, where the processor would take a
-        second for what was measured in milliseconds.
-        """
+        """A GPU keeps the expected results and compares them at the link's rate: the processor would take a second."""
         self.board_of(0).enter()
         self._allowed = relative, tuple(slacks)
         self._wanted.append(cuda.allocate("device", 24))

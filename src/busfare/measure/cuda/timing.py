@@ -9,8 +9,6 @@ stream  [blocking kernel ………………………………………………�
 ```
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

@@ -5,8 +5,6 @@ A block holds the keys and values of `block_tokens` tokens, in one piece or scat
 are bound by what submits them and not by the link: the host's call, or the copy engine's issue interval g.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -94,9 +92,8 @@ class Fetch:
 
 @dataclass(frozen=True, slots=True)
 class Prefill:
-    """Seconds in which the GPU computes the cache of a prompt, by its tokens, as given or predicted at some lengths.
-
-    `low`, `high`: factors of the 80 % range of what is predicted, on `rung`; of what is given, none.
+    """Seconds in which the GPU computes the cache of a prompt, by its tokens, as given or predicted at some lengths. `low`,
+    `high`: factors of the 80 % range of what is predicted, on `rung`; of what is given, none.
     """
 
     points: tuple[tuple[float, float], ...]

@@ -7,8 +7,6 @@ it sends back has left. Depth 0 copies and computes in turns. A pass begins with
 operation.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -356,7 +354,6 @@ def break_even(
     streamed: Callable[[float], float], elsewhere: Callable[[float], float], most: float = MOST_TOKENS
 ) -> tuple[float | None, str]:
     """From how many tokens on a pass is faster streamed than `elsewhere` (seconds by tokens; on the processor, recomputed).
-
     None with a reason where one of them is faster from the first token to the most.
     """
     if streamed(1) <= elsewhere(1):

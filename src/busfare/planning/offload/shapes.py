@@ -1,7 +1,5 @@
 """A network as layers: the weights, experts and cached keys and values of each, by the keys of its config.json."""
 
-from __future__ import annotations
-
 import difflib
 import tomllib
 from collections.abc import Callable, Sequence
@@ -137,9 +135,8 @@ def number_type(name: str) -> NumberType:
 
 
 def read_model(text: str) -> Model:
-    """The network called `text`, or that of the config.json (or the folder that holds it) at path `text`.
-
-    Raises InputError with file, key and what to do, where it is neither, or no network whose layers are known.
+    """The network called `text`, or that of the config.json (or the folder that holds it) at path `text`. Raises InputError
+    with file, key and what to do, where it is neither, or no network whose layers are known.
     """
     row = _table()["model"].get(text.lower())
     if row is not None:

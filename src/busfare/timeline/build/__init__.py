@@ -1,7 +1,5 @@
 """A trace as a timeline that can be changed and played: columns of calls and operations with what each waits for."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -160,10 +158,7 @@ def with_mpi_calls(trace: Trace) -> Trace:
 
 
 def _within_a_year(trace: Trace) -> tuple[Trace, int]:
-    """`trace` with times later than a year after its first one at that year's end, and how many rows that moved.
-
-    No clock that works gives such times.
-    """
+    """`trace` with times cut a year after its first, and how many rows that moved. No working clock gives such times."""
     tables = {name: getattr(trace, name) for name in ("operations", "calls", "events")}
     times = pl.concat([frame.select(TIMES) for frame in tables.values()])
     end = (times["start_ns"].min() or 0) + LONGEST_NS

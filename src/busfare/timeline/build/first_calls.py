@@ -17,8 +17,6 @@ kernels removes that time. The rule uses the structure of the run, no fitted lim
 - Calls that load code or create contexts are start-up as a whole, whenever they are made.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray

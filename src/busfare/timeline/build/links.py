@@ -27,9 +27,8 @@ FULL = 0.9
 
 
 class Lane(NamedTuple):
-    """One direction of one link: its place in the node's list, and whether it is walked as it is written.
-
-    Of a memory that several GPUs copy to and from, forward is reading; its `bus` is a third lane, of both.
+    """One direction of one link: its place in the node's list, and whether it is walked as it is written. Of a memory that
+    several GPUs copy to and from, forward is reading; its `bus` is a third lane, of both.
     """
 
     link: int

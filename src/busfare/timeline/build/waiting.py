@@ -6,8 +6,6 @@ stream waits for the events of another in the order of their records. Times deci
 as other work ends was waiting for that.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np
@@ -283,9 +281,7 @@ def _last_used(calls: pl.DataFrame, operations: pl.DataFrame, rows: NDArray[np.i
 
 
 def _devices(calls: pl.DataFrame, work: DeviceWork, rows: NDArray[np.int64]) -> NDArray[np.int32]:
-    """The device whose context each of the calls `rows` names, the only one of its process, or the one that its thread last
-    gave work to; -1 for none. Shape (rows,).
-    """
+    """The device of each call's context, else its process's only one, else its thread's last; -1: none. Shape (rows,)."""
     streams = work.streams.filter(pl.col("device_number") >= 0)
     if streams["device_number"].n_unique() == 1 and calls["process"].n_unique() == 1:
         return np.full(len(rows), streams["device_number"][0], np.int32)

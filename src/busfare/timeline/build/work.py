@@ -1,7 +1,5 @@
 """The calls of host threads, one after another, and the GPU work that they launched, in the order in which it was issued."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -194,9 +192,8 @@ def issued(trace: Trace, host: HostCalls) -> DeviceWork:
 
 
 def _prefetching(operations: pl.DataFrame, host: HostCalls) -> Rows:
-    """The prefetch call that made each migration, -1 where none did; shape (operations,).
-
-    What moves to the GPU while no kernel runs there is no answer to a fault of one.
+    """The prefetch call that made each migration, -1 where none did; shape (operations,). What moves to the GPU while no
+    kernel runs there is no answer to a fault of one.
     """
     calls = host.calls.select("process", "start_ns", "name", call=pl.int_range(pl.len(), dtype=pl.Int32))
     calls = calls.filter(pl.col("name").cast(pl.String).str.contains(PREFETCH))
@@ -213,9 +210,8 @@ def _prefetching(operations: pl.DataFrame, host: HostCalls) -> Rows:
 
 
 def _with_streams(operations: pl.DataFrame, launched: Mask) -> pl.DataFrame:
-    """Streams and devices of all operations, whether the trace tells them or not.
-
-    Faults make migrations, which no call launched: the stream that profilers name (0) is not one that anybody waits for.
+    """Streams and devices of all operations, whether the trace tells them or not. Faults make migrations, which no call
+    launched: the stream that profilers name (0) is not one that anybody waits for.
     """
     faults = Words(operations).among("kind", "migration") & ~launched
     stream = pl.col("stream").fill_null(-1)
@@ -226,9 +222,8 @@ def _with_streams(operations: pl.DataFrame, launched: Mask) -> pl.DataFrame:
 
 
 def _before_what_follows(operations: pl.DataFrame, call: Rows, launched: Mask) -> Rows:
-    """`call`, for an operation without a call of its own no later than that of any that its stream ran after it.
-
-    A trace that begins while the GPU has work queued shows that work long after calls that came later.
+    """`call`, for an operation without a call of its own no later than that of any that its stream ran after it. A trace
+    that begins while the GPU has work queued shows that work long after calls that came later.
     """
     place = ["process", "device", "context", "stream"]
     rows = operations.select(*place, "start_ns", row=pl.int_range(pl.len()), call=call, launched=launched)
@@ -353,9 +348,8 @@ def most_load(starts: Times, ends: Times, rate: FloatArray | float = 1.0) -> Flo
 
 
 def observed_before(operations: pl.DataFrame, group: NDArray[np.int64]) -> Rows:
-    """The operation that ended last before each starts, within its group; -1 for none. Shape (operations,).
-
-    What stands in for a dependency that the trace does not hold.
+    """The operation that ended last before each starts, within its group; -1 for none. Shape (operations,). What stands in
+    for a dependency that the trace does not hold.
     """
     rows = operations.select("start_ns", "end_ns", group=group, row=pl.int_range(pl.len(), dtype=pl.Int32))
     ended = rows.sort("end_ns", maintain_order=True).select("group", "end_ns", before="row")

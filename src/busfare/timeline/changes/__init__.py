@@ -1,8 +1,4 @@
-"""Changes to a program, as changes to its timeline. To add one: what makes it, in a module here, a field of `WhatIf`, and a
-line of `changes_of`.
-"""
-
-from __future__ import annotations
+"""Changes to a program's timeline. To add one: a module here that makes it, a field of `WhatIf`, a line of `changes_of`."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeVar

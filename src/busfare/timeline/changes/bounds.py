@@ -1,7 +1,5 @@
 """The most that a change can gain: `what-if` and the findings of a report limit their gains in the same manner."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from busfare.timeline.changes.fewer_copies import without

@@ -1,7 +1,5 @@
 """Device memory that a program frees and allocates again: taken from a pool instead."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

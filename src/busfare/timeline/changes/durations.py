@@ -1,8 +1,4 @@
-"""Other times of copies, kernels and the host: on another node or link, by factors, or where pages of managed memory are
-sent before they are needed. Kernels stand still while such pages move to them.
-"""
-
-from __future__ import annotations
+"""Other times of copies, kernels and the host: on another node or link, by factors, or with managed pages sent early."""
 
 import math
 from collections.abc import Sequence
@@ -135,9 +131,7 @@ def _predicted_kernels(to: Node) -> Change:
     "host", lambda factor, measured=False: statement(f"change.host{'-measured' * measured}", factor=factor)
 )
 def host_times(timeline: Timeline, setting: Setting, factor: float, measured: bool = False) -> Applied:
-    """What the host does in calls and between them takes `factor` times its time; its waits are what they wait for.
-    `measured`: by measurements on both nodes.
-    """
+    """CPU time in and between calls times `factor`; waits follow their work. `measured`: measured on both nodes."""
     every_call = calls_touched(timeline, np.ones(timeline.calls.height, bool))
     return Applied(host_slowed(timeline, factor), every_call, [statement("assumes.host-alike")])
 
@@ -248,9 +242,8 @@ class Faults(NamedTuple):
 
 
 def _faults(timeline: Timeline) -> Faults:
-    """The faults of a timeline's kernels, as recorded.
-
-    Within a chain of faults a kernel stands still between the moves, too; the gap before the first is its own work.
+    """The faults of a timeline's kernels, as recorded. Within a chain of faults a kernel stands still between the moves,
+    too; the gap before the first is its own work.
     """
     moved = timeline.among("kind", "migration") & ~timeline.launched
     starts, ends = timeline.recorded_spans
@@ -267,7 +260,6 @@ def _faults(timeline: Timeline) -> Faults:
 
 def kernels_held(timeline: Timeline, duration: NDArray[Any]) -> NDArray[Any]:
     """`duration`, and where moves take another time than in `timeline`, the kernels that stand still for them with it.
-
     Nanoseconds, shape (operations,). Where nothing moves any more, nothing faults.
     """
     before = timeline.columns["operation_duration"]
@@ -298,9 +290,7 @@ def _within(starts: Times, values: NDArray[Any], begins: Times, ends: Times) -> 
 def _sent(
     timeline: Timeline, moved: Mask, like: pl.DataFrame, begins: Times, ends: Times, setting: Setting
 ) -> FloatArray:
-    """What all pages that move within each stretch of time take in one piece, `like` these operations, all of one direction;
-    nanoseconds, shape (stretches,).
-    """
+    """What all pages moved in each stretch take in one piece, `like` these operations; ns, shape (stretches,)."""
     if like.is_empty():
         return np.zeros(0)
     moves = moved & timeline.among("direction", str(like["direction"].first()))

@@ -1,7 +1,5 @@
 """Fewer copies: without those of a direction, without bytes that the GPU has, and small ones packed into one."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -55,9 +53,7 @@ def remove(timeline: Timeline, setting: Setting, what: Removable) -> Applied:
 
 
 def without(timeline: Timeline, removed: Mask) -> Applied:
-    """The run without these operations, with their calls, the waits right behind them and kernels' faults; shape
-    (operations,).
-    """
+    """The run without these operations, shape (operations,), their calls, the waits behind them and kernels' faults."""
     duration = np.where(removed, 0, timeline.columns["operation_duration"])
     return taken_out(with_durations(timeline, kernels_held(timeline, duration)), removed)
 
@@ -92,10 +88,8 @@ def keep_on_gpu(timeline: Timeline, setting: Setting) -> Applied:
 
 
 class Repeated(NamedTuple):
-    """Copies to the GPU whose bytes were sent before. Shape (operations,).
-
-    `again`: such copies. `elsewhere`: those of them whose place on the GPU held other bytes meanwhile, or that went to
-    another.
+    """Copies to the GPU whose bytes were sent before. Shape (operations,). `again`: such copies. `elsewhere`: those of them
+    whose place on the GPU held other bytes meanwhile, or that went to another.
     """
 
     again: Mask
@@ -164,10 +158,8 @@ def _mask(operations: pl.DataFrame, rows: pl.DataFrame) -> Mask:
 
 @change("batch_below", lambda below_bytes: statement("change.batch-below", bytes=below_bytes))
 def batch(timeline: Timeline, setting: Setting, below_bytes: int) -> Applied:
-    """Copies smaller than `below_bytes` that one thread issues to one stream, one way and with nothing between them,
-    become one copy where the last of them is.
-
-    The host packs them, and what it does between their calls stays.
+    """Copies smaller than `below_bytes` that one thread issues to one stream, one way and with nothing between them, become
+    one copy where the last of them is. The host packs them, and what it does between their calls stays.
     """
     group = _groups(timeline, below_bytes)
     packed = group >= 0
@@ -214,10 +206,7 @@ def batch(timeline: Timeline, setting: Setting, below_bytes: int) -> Applied:
 
 @change("collect_below", lambda below_bytes: statement("change.collect-below", bytes=below_bytes))
 def collect(timeline: Timeline, setting: Setting, below_bytes: int) -> Applied:
-    """Small results stay on the GPU and come back in one copy, where the last of them does.
-
-    As `batch`, for copies back with kernels between them.
-    """
+    """Small results stay on the GPU and come back with the last of them: as `batch`, with kernels between the copies."""
     small = _small(timeline, below_bytes, "d2h")
     removed = small & ~last_in_group(timeline.columns["operation_stream"], small)
     if not removed.any():
@@ -239,9 +228,8 @@ def _small(timeline: Timeline, below: int, *directions: str) -> Mask:
 
 
 def _groups(timeline: Timeline, below: int) -> Times:
-    """A number for each run of small copies, -1: in none; shape (operations,).
-
-    A run ends where one is not small, goes another way or comes from another thread than the one before in its stream.
+    """A number for each run of small copies, -1: in none; shape (operations,). A run ends where one is not small, goes
+    another way or comes from another thread than the one before in its stream.
     """
     columns = timeline.columns
     before = before_in(columns["operation_stream"])

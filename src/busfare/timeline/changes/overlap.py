@@ -2,8 +2,6 @@
 program ask for no waits, and one stream's chunks of work are spread over several streams and as many buffers.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 
@@ -258,10 +256,7 @@ def timing_waits(calls: pl.DataFrame) -> Mask:
 
 @change("streams", lambda count, kernel="": titled("streams", kernel, count=count))
 def streams(timeline: Timeline, setting: Setting, count: int, kernel: str = "") -> Applied:
-    """Chunk i runs in stream i mod `count`; the host waits for chunk i - `count` + 1 where it waited for chunk i.
-
-    `kernel`: only chunks with a kernel that matches.
-    """
+    """Chunk i, by `kernel`, runs in stream i mod `count`; the host waits for chunk i - `count` + 1 where it waited for i."""
     if timeline.calls.height == 0 or count == 1:  # without calls the observed order stays
         return Applied(timeline)
     chunk = chunks(timeline, kernel)
@@ -313,9 +308,8 @@ def with_serial_allocations(timeline: Timeline) -> Timeline:
 
 
 def _in_series(timeline: Timeline, work: Mask) -> Timeline:
-    """`work` that now lies in several streams of a GPU runs one at a time: what it leaves each other no trace says.
-
-    Those whose streams the recording already shows beside each other keep what it shows.
+    """`work` that now lies in several streams of a GPU runs one at a time: what it leaves each other no trace says. Those
+    whose streams the recording already shows beside each other keep what it shows.
     """
     columns = timeline.columns
     free = work & (columns["operation_engine"] < 0)

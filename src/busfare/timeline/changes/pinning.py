@@ -20,9 +20,7 @@ LOADER = r"^enumerate\(DataLoader\)#_MultiProcessingDataLoaderIter"
 
 
 class Pinning(NamedTuple):
-    """The time to pin the buffers of copies that use them `once`, shape (rows,), s: measured on the node, or between the
-    lowest and the highest published rate.
-    """
+    """Seconds to pin the buffers of copies that use them `once`, shape (rows,): measured here, or the published range."""
 
     once: Mask
     bytes: int

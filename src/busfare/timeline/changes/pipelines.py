@@ -1,7 +1,5 @@
 """Which operations of a run are chunks of a pipeline that several streams could share."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -19,10 +17,8 @@ MUCH_BYTES = 1 << 20
 
 
 def chunks(timeline: Timeline, kernel: str = "") -> Times:
-    """The number of the chunk that each operation is in, -1 for none; shape (operations,).
-
-    A chunk starts with a copy to the GPU behind a kernel or a copy back, and holds at least one kernel (one whose
-    description matches `kernel`).
+    """The number of the chunk that each operation is in, -1 for none; shape (operations,). A chunk starts with a copy to the
+    GPU behind a kernel or a copy back, and holds at least one kernel (one whose description matches `kernel`).
     """
     into, wanted = timeline.copies("h2d"), matching(timeline, kernel, timeline.kernels, "`kernel`")
     stream_of = timeline.columns["operation_stream"]

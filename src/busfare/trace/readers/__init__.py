@@ -1,7 +1,5 @@
 """The readers, a package a profiler, each of which declares its formats and makes a `Trace`; and what a format declares."""
 
-from __future__ import annotations
-
 import re
 from collections import ChainMap
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """Compressed files as text in pieces of bounded size, or whole in a place of their own; so are databases in transactions."""
 
-from __future__ import annotations
-
 import bz2
 import lzma
 import os
@@ -197,9 +195,8 @@ def journals(path: Path) -> list[tuple[Path, str]]:
 
 @contextmanager
 def at_rest(path: Path) -> Iterator[Path]:
-    """The SQLite file at `path` with nothing beside it: itself, or a whole copy elsewhere, which goes afterwards.
-
-    SQLite would write beside the file to read such a transaction. Raises InputError where the copy cannot be made.
+    """The SQLite file at `path` with nothing beside it: itself, or a whole copy elsewhere, which goes afterwards. SQLite
+    would write beside the file to read such a transaction. Raises InputError where the copy cannot be made.
     """
     waiting = journals(path)
     if not waiting:

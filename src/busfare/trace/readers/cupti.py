@@ -3,8 +3,6 @@
 Columns have the names that `record_columns` gives; kinds are CUPTI's numbers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import polars as pl
@@ -100,9 +98,8 @@ def copies(
     direction_of: Mapping[int, str] = DIRECTION_OF,
     memory_of: Mapping[int, str] = MEMORY_OF,
 ) -> pl.DataFrame:
-    """Copies as rows of `operations`: of copy_kind and copy_count, and kind and device of source and destination.
-
-    A peer copy whose ends are the same GPU is a copy within it.
+    """Copies as rows of `operations`: of copy_kind and copy_count, and kind and device of source and destination. A peer
+    copy whose ends are the same GPU is a copy within it.
     """
     peer, destination = pl.col("copy_kind") == PEER_COPY, pl.col("destination_device")
     within = (peer & (destination == pl.col("source_device"))).fill_null(False)

@@ -2,8 +2,6 @@
 in SQLite files that nobody vouches for, which are read from their pages where that can be done, else by SQLite.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import sqlite3
@@ -59,9 +57,8 @@ class TableSource:
         raise NotImplementedError
 
     def read(self, table: str, wanted: Schema) -> pl.DataFrame:
-        """The columns of `wanted`, as those types; null is what `table` lacks, and a value of another type.
-
-        No rows if the table is not there, or has none of the columns. Raises InputError if it cannot be read.
+        """The columns of `wanted`, as those types; null is what `table` lacks, and a value of another type. No rows if the
+        table is not there, or has none of the columns. Raises InputError if it cannot be read.
         """
         present = {name: kind for name, kind in wanted.items() if name in self.columns(table)}
         return conform(self._read(table, present), wanted) if present else pl.DataFrame(schema=wanted)
@@ -324,9 +321,8 @@ VIRTUAL = 2
 
 
 class Pages:
-    """Those of the file that `database` has open; that connection says what columns there are, and where.
-
-    The file stays open until the object goes: closing it would give up SQLite's lock on it, too.
+    """Those of the file that `database` has open; that connection says what columns there are, and where. The file stays
+    open until the object goes: closing it would give up SQLite's lock on it, too.
     """
 
     def __init__(self, path: Path, database: sqlite3.Connection) -> None:

@@ -1,7 +1,5 @@
 """PyTorch profiler traces (Kineto, Chrome JSON), plain or gzip, read as they stream past."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any
@@ -28,10 +26,8 @@ CATEGORIES = re.compile(rb'"cat":\s*"(?:cpu_op|Operator|python_function|cpu_inst
 
 
 def read(path: Path, launches: bool = False, activity: bool = False) -> Trace:
-    """Reads a Kineto trace, optionally with launches and host activity.
-
-    If the file is truncated or damaged, reads up to that point and notes an omission. Raises InputError if it has no list of
-    events, or the list of another program.
+    """Reads a Kineto trace, optionally with launches and host activity. If the file is truncated or damaged, reads up to
+    that point and notes an omission. Raises InputError if it has no list of events, or the list of another program.
     """
     omissions = Omissions()
     scanner = EventScanner(launches=launches or activity)

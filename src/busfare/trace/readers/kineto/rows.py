@@ -3,8 +3,6 @@
 Calls tell what operations do not: whose these are in a file of several ranks, and of copies direction and size.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import polars as pl
 
@@ -226,7 +224,6 @@ def _with_owners(events: pl.DataFrame, names: pl.DataFrame) -> pl.DataFrame:
 
 def _with_labels(events: pl.DataFrame, names: pl.DataFrame) -> pl.DataFrame:
     """The events with a column `label`: of a process that is a text, that without its last number, which tells ranks.
-
     Processes of several texts that have one number get another each.
     """
     if events["place"].null_count() == events.height:

@@ -4,8 +4,6 @@ schemas since 2021. Only its own `nsys export` can read a report (.nsys-rep, .qd
 Tables and columns come and go with the version, so everything is looked up by name and may be missing.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

@@ -5,8 +5,6 @@ and 'MPI API Trace'. A START_WAIT call has a row a request. Peers are numbered w
 alike in all ranks by the world rank of its group's root and that root's number for it; a handle may come back for another.
 """
 
-from __future__ import annotations
-
 import polars as pl
 
 from busfare.trace.collectives import CALL, MESSAGES, as_ranges, kinds_of, of_mpi

@@ -1,7 +1,5 @@
 """nvprof and Visual Profiler files (SQLite, CUPTI's own numbering)."""
 
-from __future__ import annotations
-
 from functools import cache
 from importlib import resources
 

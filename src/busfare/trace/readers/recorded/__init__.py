@@ -1,7 +1,5 @@
 """Recordings of `busfare record`: a file of one process, or the directory of a job, as one `Trace`."""
 
-from __future__ import annotations
-
 import re
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The tables of a recording as numpy columns. Format: docs/recording-format.md."""
 
-from __future__ import annotations
-
 import re
 import struct
 import zlib
@@ -84,10 +82,8 @@ class Part(NamedTuple):
 
 
 class Table:
-    """The rows of one table; a column is decoded when it is asked for.
-
-    `table["start"]` is an array of unsigned 64-bit values, one a row. A column that a chunk lacks (an older or
-    newer recorder's) reads as 0 there.
+    """The rows of one table; a column is decoded when it is asked for. `table["start"]` is an array of unsigned 64-bit
+    values, one a row. A column that a chunk lacks (an older or newer recorder's) reads as 0 there.
     """
 
     def __init__(self, columns: tuple[str, ...]) -> None:
@@ -219,9 +215,8 @@ def is_recording(path: Path) -> bool:
 
 
 def read_recording(path: Path) -> Recording:
-    """Reads one file. Whatever its end or middle looks like, all sound chunks are there.
-
-    Raises InputError when the file cannot be opened, is no recording, or is of a later version.
+    """Reads one file. Whatever its end or middle looks like, all sound chunks are there. Raises InputError when the file
+    cannot be opened, is no recording, or is of a later version.
     """
     try:
         text = path.read_bytes()

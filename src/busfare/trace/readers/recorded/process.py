@@ -1,7 +1,5 @@
 """A recording of one process: where in the program its calls are made, and what its MPI and NCCL calls transfer."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from typing import Any
 

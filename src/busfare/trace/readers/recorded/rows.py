@@ -1,7 +1,5 @@
 """A recording of one process as rows of a trace's tables: what the GPU did, what the host did, and what there is."""
 
-from __future__ import annotations
-
 from uuid import UUID
 
 import numpy as np
@@ -135,9 +133,8 @@ def calls(process: RecordedProcess) -> pl.DataFrame:
 
 
 def held_up(recording: Recording) -> NDArray[np.int64]:
-    """Before each call of the recording: ns that the recorder held its thread up since its call before.
-
-    A buffer on its way to the GPU is hashed before its call begins, one from the GPU after its call has ended.
+    """Before each call of the recording: ns that the recorder held its thread up since its call before. A buffer on its way
+    to the GPU is hashed before its call begins, one from the GPU after its call has ended.
     """
     calls, copies = recording.table("calls"), recording.table("copy_addresses")
     ns = np.zeros(len(calls), np.int64)

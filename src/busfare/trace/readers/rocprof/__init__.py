@@ -5,8 +5,6 @@ come and go with ROCm's versions, and their case changes: they are known by thei
 sizes in any of these versions [rocprofiler-sdk: generateCSV.cpp, ROCm 6.2 to 7].
 """
 
-from __future__ import annotations
-
 import re
 from functools import partial
 from pathlib import Path

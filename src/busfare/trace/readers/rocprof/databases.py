@@ -4,8 +4,6 @@ The tables of rocpd carry a unique suffix, one set a process, and plainly named 
 run: the tables are read and united here.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 
@@ -257,9 +255,8 @@ class _Rpd(_File):
         return conform(self._with_launch(frame) if launches else frame, OPERATIONS, LAUNCH_SHAPE)
 
     def _placed(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """`frame` with the GPUs of copies that only name nodes, CPUs among them.
-
-        The file lists no agents, but kernels name GPUs: where copies are of as many, both are in order of one another.
+        """`frame` with the GPUs of copies that only name nodes, CPUs among them. The file lists no agents, but kernels name
+        GPUs: where copies are of as many, both are in order of one another.
         """
         by_node = pl.col("type").str.contains(TYPES_BY_NODE).fill_null(False) & (pl.col("kind") == "copy")
         placed = frame.filter(by_node)

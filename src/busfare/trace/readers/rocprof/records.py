@@ -1,7 +1,5 @@
 """What AMD's profilers record, alike in all their files: operations with directions and GPUs, calls, devices."""
 
-from __future__ import annotations
-
 import bisect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -192,9 +190,8 @@ def marked(category: pl.Expr) -> pl.Expr:
 def of_agents(
     frame: pl.DataFrame, column: str, agents: pl.DataFrame, keys: Mapping[str, str]
 ) -> pl.DataFrame:
-    """`frame` with the GPU's number, null of a CPU, as `column`, and the type of agent as `column`_type.
-
-    `agents`: type, device, and what `keys` names: columns of `frame` by those of `agents`.
+    """`frame` with the GPU's number, null of a CPU, as `column`, and the type of agent as `column`_type. `agents`: type,
+    device, and what `keys` names: columns of `frame` by those of `agents`.
     """
     ordinal = pl.when(pl.col("type") == "GPU").then("device").cast(pl.Int64).alias(column)
     numbers = agents.select(*keys, ordinal, pl.col("type").alias(f"{column}_type"))

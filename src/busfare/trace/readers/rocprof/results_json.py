@@ -4,8 +4,6 @@ Fields are those that the serialisation of ROCprofiler-SDK writes [rocprofiler-s
 of ROCm 6.2 to 7.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 from pathlib import Path

@@ -5,8 +5,6 @@ started as the call itself; the JSON only draws arrows, in order of the calls. K
 rocprof itself measured, in a table of their own [rocprofiler: bin/tblextr.py, bin/sqlitedb.py].
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any
@@ -156,9 +154,8 @@ def _row(event: _Event, number: int, old: bool, drawn: str | None) -> tuple[obje
 
 
 def _linked(frame: pl.DataFrame) -> pl.DataFrame:
-    """Operations get the correlation of their call, where the arrows to those of a kind are as many as its calls.
-
-    Both are in order of the calls then; any two that cannot belong together make all of the kind unknown.
+    """Operations get the correlation of their call, where the arrows to those of a kind are as many as its calls. Both are
+    in order of the calls then; any two that cannot belong together make all of the kind unknown.
     """
     called = frame.filter(section="HIP").with_columns(number="correlation")
     links = [pl.DataFrame(schema={"correlation": INT, "call": INT})]

@@ -5,8 +5,6 @@ The fields are those of the published schema [OpenXLA: tsl/profiler/protobuf/xpl
 are read as bytes, which no wrong UTF-8 makes unreadable.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -136,9 +134,8 @@ def _device(device: int, stats: Row) -> Row:
 
 
 def _contents(data: bytes, omissions: Omissions) -> Iterator[tuple[int, Any]]:
-    """The fields of an XSpace: number and value, which is a decoded plane or a text.
-
-    A file that ends in the middle gives what stands before its last plane; a plane that is damaged is left out.
+    """The fields of an XSpace: number and value, which is a decoded plane or a text. A file that ends in the middle gives
+    what stands before its last plane; a plane that is damaged is left out.
     """
     at, whole = 0, memoryview(data)
     while at < len(data):
@@ -253,9 +250,8 @@ def names_of(events: list[Event]) -> tuple[dict[Any, str], dict[Any, str]]:
 
 
 def read_timeline(path: Path) -> Trace:
-    """Reads a timeline. Raises InputError if it names no GPU, TPU or host as that profiler does, or is of a TPU alone.
-
-    A file that ends in the middle, or is damaged from some point on, gives what it holds up to there, and an omission.
+    """Reads a timeline. Raises InputError if it names no GPU, TPU or host as that profiler does, or is of a TPU alone. A
+    file that ends in the middle, or is damaged from some point on, gives what it holds up to there, and an omission.
     """
     omissions, rows = Omissions(), Rows()
     events = events_of(path, omissions)

@@ -5,8 +5,6 @@ rocm_collector.cc]: `kind_src:pinned kind_dst:device size:4096 dest:0 async:1`,
 `regs:32 static_shared:0 dynamic_shared:16 grid:8,1,1 block:128,1,1`, `kind:device num_bytes:64 async:1`.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any
@@ -213,9 +211,8 @@ def _with_shapes(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _calls(rows: pl.DataFrame, kernels: pl.Series, amd: bool, omissions: Omissions) -> pl.DataFrame:
-    """Rows of `calls`, of rows of `ON_HOST`. `kernels`: names of the kernels; `amd`: the GPUs are AMD's.
-
-    Older tracers name a call as the work that it launches: it is then called as the driver's function for that.
+    """Rows of `calls`, of rows of `ON_HOST`. `kernels`: names of the kernels; `amd`: the GPUs are AMD's. Older tracers name
+    a call as the work that it launches: it is then called as the driver's function for that.
     """
     plain = words.plain_name(pl.col("name").str.replace(OF_GRAPH, ""))
     named = pl.col("name").str.extract_groups(cupti.ENDS).struct
