@@ -60,6 +60,7 @@ void drain() {
 
 CUresult copied(const char* what, void* to, const void* from, size_t bytes, const void* host, bool blocking) {
     const bool fast = pinned(host);
+    if (fast != pinned(static_cast<const char*>(host) + bytes - 1)) return CUDA_ERROR_INVALID_VALUE;
     const char* const kind = within(g_allocated, host) ? "staged" : fast ? "pinned" : "pageable";
     log(std::string(what) + " " + kind + " " + std::to_string(bytes));
     if (g_captured) return CUDA_SUCCESS;

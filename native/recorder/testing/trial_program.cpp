@@ -134,6 +134,32 @@ bool run(const std::string& scenario) {
         std::printf("registered %d\n", fake("fake_registered"));
         return right;
     }
+    if (scenario == "neighbours") {  // copies of memory that shares a page with what is pinned
+        char* const host = filled(0, 5 * kBytes);
+        bool right = three_times(host + kBytes, kBytes + 100);
+        for (const size_t bytes : {size_t{5000}, size_t{20000}, 2 * kBytes}) {
+            for (const size_t at : {2 * kBytes + 200, kBytes - bytes / 2}) {
+                std::memset(host, 5, 5 * kBytes);
+                right &=
+                    CUDA(cuMemcpyHtoD, _v2)(g_device, host + at, bytes) == CUDA_SUCCESS && there(5, bytes);
+                right &= three_times(host + kBytes, kBytes + 100);
+            }
+        }
+        std::free(host);
+        return right && fake("fake_registered") == 0;
+    }
+    if (scenario == "brief") {  // memory that is freed after each copy
+        bool right = true;
+        for (int time = 0; time < 9; ++time) {
+            void* const made = mmap(reinterpret_cast<void*>(0x700000000000), 20 * kBytes,
+                                    PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+            std::memset(made, time, 20 * kBytes);
+            to_gpu(static_cast<char*>(made), 20 * kBytes);
+            right &= there(static_cast<char>(time), kBytes);
+            munmap(made, 20 * kBytes);
+        }
+        return right;
+    }
     if (scenario == "given-back") {  // in each way there is
         bool right = true;
         const auto mapped = [&] {

@@ -63,17 +63,20 @@ CUresult moved(const Copy& copy, Call&& call) {
     if (Inside::active() || !active()) return call();
     const Inside inside;
     if (!copy.bytes) return call();
-    if (!any_pins() && !pageable(copy.host)) return call();
     const PinUse earlier(copy.host, copy.bytes, false);
-    if (!earlier && any_pins() && !pageable(copy.host)) return call();
+    if (!earlier && !earlier.partly() && !pageable(copy.host)) return call();
     count_copy(kPageableCopies, copy.bytes);
     const auto kept = [&](Count why) {
         count_copy(why, copy.bytes);
+        if (!earlier) release_pins(copy.host, copy.bytes);
         return call();
     };
     const bool may_stage = changes().stage && copy.to_gpu && copy.device;
     if (!changes().pin && !may_stage) return call();
-    if (!copy.blocking && captured(copy)) return kept(kKeptCapture);
+    if (!copy.blocking && captured(copy)) {
+        if (!earlier) never_pin(copy.host, copy.bytes);  // the graph copies it later, without a call to see
+        return kept(kKeptCapture);
+    }
     if (may_stage && !earlier && copy.bytes >= kLeastStaged) {
         if (!hidden(copy.device)) return kept(kKeptVisible);
         const bool wait = copy.blocking && g_must_arrive.load(std::memory_order_relaxed);
@@ -137,14 +140,15 @@ void note_stream(unsigned flags) {
     if (flags & CU_STREAM_NON_BLOCKING) g_must_arrive = true;
 }
 
-/// Calls that are only noted: `Number` makes a function of each.
-template <typename Function, size_t Number>
+/// Calls that are noted, or before which all pins are released: `Number` makes a function of each.
+template <typename Function, size_t Number, bool Releases>
 struct Noted;
-template <typename... Arguments, size_t Number>
-struct Noted<CUresult(Arguments...), Number> {
+template <typename... Arguments, size_t Number, bool Releases>
+struct Noted<CUresult(Arguments...), Number, Releases> {
     static inline const char* name = nullptr;
     static CUresult call(Arguments... arguments) {
         static auto* const function = real<CUresult(Arguments...)>(name);
+        if (Releases) release_all_pins();
         note_call();
         const CUresult result = function(arguments...);
         note_call();
@@ -242,22 +246,9 @@ SHOWN cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr pointer) {
     return REAL(cuIpcGetMemHandle)(handle, pointer);
 }
 
-// What ends registrations of the program, or makes them.
 SHOWN cuMemHostRegister_v2(void* memory, size_t bytes, unsigned flags) {
     if (!Inside::active()) release_pins(memory, bytes);
     return REAL(cuMemHostRegister_v2)(memory, bytes, flags);
-}
-SHOWN cuCtxDestroy_v2(CUcontext context) {
-    release_all_pins();
-    return REAL(cuCtxDestroy_v2)(context);
-}
-SHOWN cuDevicePrimaryCtxRelease_v2(CUdevice device) {
-    release_all_pins();
-    return REAL(cuDevicePrimaryCtxRelease_v2)(device);
-}
-SHOWN cuDevicePrimaryCtxReset_v2(CUdevice device) {
-    release_all_pins();
-    return REAL(cuDevicePrimaryCtxReset_v2)(device);
 }
 
 }  // extern "C"
@@ -272,10 +263,12 @@ extern "C" CUresult cuGetProcAddress_v1(const char*, void**, int, cuuint64_t);
     }
 #define COPY(name, version) CALL(name##version, #name), CALL(name##version##_ptds, #name)
 #define ASYNC_COPY(name, version) CALL(name##version, #name), CALL(name##version##_ptsz, #name)
-#define NOTED(name, base)                                               \
-    Shown {                                                             \
-        #name, base, Noted<decltype(::name), __COUNTER__>::shown(#name) \
+#define WRAPPED(name, base, releases)                                             \
+    Shown {                                                                       \
+        #name, base, Noted<decltype(::name), __COUNTER__, releases>::shown(#name) \
     }
+#define NOTED(name, base) WRAPPED(name, base, false)
+#define RELEASING(name, base) WRAPPED(name, base, true)
 
 std::span<const Shown> calls() {
     static const Shown all[] = {
@@ -297,9 +290,21 @@ std::span<const Shown> calls() {
         CALL(cuPointerSetAttribute, "cuPointerSetAttribute"),
         CALL(cuIpcGetMemHandle, "cuIpcGetMemHandle"),
         CALL(cuMemHostRegister_v2, "cuMemHostRegister"),
-        CALL(cuCtxDestroy_v2, "cuCtxDestroy"),
-        CALL(cuDevicePrimaryCtxRelease_v2, "cuDevicePrimaryCtxRelease"),
-        CALL(cuDevicePrimaryCtxReset_v2, "cuDevicePrimaryCtxReset"),
+        // What ends registrations, and copies of host memory that may be pinned in part.
+        RELEASING(cuCtxDestroy_v2, "cuCtxDestroy"),
+        RELEASING(cuDevicePrimaryCtxRelease_v2, "cuDevicePrimaryCtxRelease"),
+        RELEASING(cuDevicePrimaryCtxReset_v2, "cuDevicePrimaryCtxReset"),
+        RELEASING(cuMemcpyHtoA_v2, "cuMemcpyHtoA"),
+        RELEASING(cuMemcpyHtoA_v2_ptds, "cuMemcpyHtoA"),
+        RELEASING(cuMemcpyAtoH_v2, "cuMemcpyAtoH"),
+        RELEASING(cuMemcpyAtoH_v2_ptds, "cuMemcpyAtoH"),
+        RELEASING(cuMemcpy3D_v2, "cuMemcpy3D"),
+        RELEASING(cuMemcpy3D_v2_ptds, "cuMemcpy3D"),
+        RELEASING(cuMemcpy3DAsync_v2, "cuMemcpy3DAsync"),
+        RELEASING(cuMemcpy3DAsync_v2_ptsz, "cuMemcpy3DAsync"),
+        RELEASING(cuMemcpyBatchAsync_v2, "cuMemcpyBatchAsync"),
+        RELEASING(cuMemcpyBatchAsync_v2_ptsz, "cuMemcpyBatchAsync"),
+        RELEASING(cuGraphAddMemcpyNode, "cuGraphAddMemcpyNode"),
         NOTED(cuMemAlloc_v2, "cuMemAlloc"),
         NOTED(cuMemFree_v2, "cuMemFree"),
         NOTED(cuLaunchKernel, "cuLaunchKernel"),

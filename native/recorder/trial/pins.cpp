@@ -20,7 +20,8 @@ struct Range {
     uintptr_t first;  ///< the memory that copies used
     uintptr_t last;
     CUcontext context;
-    unsigned uses;  ///< copies that are under way
+    unsigned uses;    ///< copies that are under way
+    unsigned copies;  ///< all
 };
 using Ranges = std::map<uintptr_t, Range>;
 
@@ -28,7 +29,11 @@ std::mutex g_mutex;  ///< guards what follows, which is never destroyed: memory 
 auto& g_pinned = *new Ranges;
 auto& g_seen = *new std::map<uintptr_t, uintptr_t>;     ///< copied once
 auto& g_refused = *new std::map<uintptr_t, uintptr_t>;  ///< which the driver does not pin
+auto& g_brief = *new std::map<uintptr_t, unsigned>;     ///< how often it was freed after few copies
 constexpr size_t kMostSeen = 4096;
+/// Memory that is freed after so few copies is not worth pinning, when that has happened so often at an
+/// address.
+constexpr unsigned kFewCopies = 2, kMostBrief = 2;
 std::atomic<uintptr_t> g_lowest{UINTPTR_MAX}, g_highest{0};
 std::atomic<uint64_t> g_bytes{0};
 
@@ -102,6 +107,13 @@ Ranges::iterator unpin(Ranges::iterator at) {
     return next;
 }
 
+/// Whether anything may be pinned there.
+bool may_be_pinned(const void* memory, size_t bytes) {
+    const auto begin = reinterpret_cast<uintptr_t>(memory);
+    return begin < g_highest.load(std::memory_order_relaxed) &&
+           begin + bytes > g_lowest.load(std::memory_order_relaxed);
+}
+
 }  // namespace
 
 PinUse::PinUse(const void* memory, size_t bytes, bool may_pin) {
@@ -113,9 +125,11 @@ PinUse::PinUse(const void* memory, size_t bytes, bool may_pin) {
         at->second.first = std::min(at->second.first, first);
         at->second.last = std::max(at->second.last, last);
         ++at->second.uses;
+        ++at->second.copies;
         key_ = at->first;
         return;
     }
+    partly_ = at != g_pinned.end();
     if (bytes < kLeastPinned) why_ = kKeptSmall;
     if (!may_pin || bytes < kLeastPinned) return;
     const auto seen = overlapping(g_seen, first, last, kEnd);
@@ -125,11 +139,15 @@ PinUse::PinUse(const void* memory, size_t bytes, bool may_pin) {
         return;
     }
     why_ = kKeptRefused;
+    if (const auto brief = g_brief.find(begin); brief != g_brief.end() && brief->second >= kMostBrief) {
+        why_ = kKeptBrief;
+        return;
+    }
     const auto refused = overlapping(g_refused, first, last, kEnd);
     if (refused != g_refused.end() && refused->first <= first && refused->second >= last) return;
     why_ = kKeptStack;
     if (of_stack(first, last)) return;
-    Range range{end, first, last, nullptr, 1};
+    Range range{end, first, last, nullptr, 1, 1};
     // One range in place of all that it overlaps or touches.
     at = overlapping(g_pinned, begin - 1, end + 1, kRangeEnd);
     for (auto other = at; other != g_pinned.end() && other->first <= end; ++other) {
@@ -138,8 +156,12 @@ PinUse::PinUse(const void* memory, size_t bytes, bool may_pin) {
     }
     while (at != g_pinned.end() && at->first <= range.end) {
         begin = std::min(begin, at->first);
-        range = {std::max(range.end, at->second.end), std::min(range.first, at->second.first),
-                 std::max(range.last, at->second.last), nullptr, 1};
+        range = {std::max(range.end, at->second.end),
+                 std::min(range.first, at->second.first),
+                 std::max(range.last, at->second.last),
+                 nullptr,
+                 1,
+                 at->second.copies + 1};
         at = unpin(at);
     }
     why_ = kKeptLimit;
@@ -170,12 +192,6 @@ PinUse::~PinUse() {
     if (at != g_pinned.end()) --at->second.uses;
 }
 
-bool may_be_pinned(const void* memory, size_t bytes) {
-    const auto begin = reinterpret_cast<uintptr_t>(memory);
-    return begin < g_highest.load(std::memory_order_relaxed) &&
-           begin + bytes > g_lowest.load(std::memory_order_relaxed);
-}
-
 bool any_pins() {
     return g_highest.load(std::memory_order_relaxed) != 0;
 }
@@ -197,9 +213,18 @@ void release_pins(const void* memory, size_t bytes, bool of_heap) {
             lock.lock();
             at = g_pinned.lower_bound(key);
         } else {
+            if (range.copies <= kFewCopies && g_brief.size() < kMostSeen) ++g_brief[at->first];
             at = unpin(at);
         }
     }
+}
+
+void never_pin(const void* memory, size_t bytes) {
+    release_pins(memory, bytes);
+    const auto first = reinterpret_cast<uintptr_t>(memory);
+    const std::lock_guard lock(g_mutex);
+    uintptr_t& last = g_refused[first];
+    last = std::max(last, first + bytes);
 }
 
 void release_all_pins() {

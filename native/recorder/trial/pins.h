@@ -21,10 +21,13 @@ class PinUse {
     PinUse& operator=(const PinUse&) = delete;
 
     explicit operator bool() const { return key_ != 0; }
+    /// Whether only a part of the memory is pinned: the driver refuses copies of such.
+    bool partly() const { return partly_; }
     Count why() const { return why_; }
 
   private:
     uintptr_t key_ = 0;
+    bool partly_ = false;
     Count why_ = kKeptFirstUse;
 };
 
@@ -33,8 +36,9 @@ class PinUse {
 void release_pins(const void* memory, size_t bytes, bool of_heap = false);
 void release_all_pins();
 
-/// Whether anything is pinned between `memory` and its end.
-bool may_be_pinned(const void* memory, size_t bytes);
 bool any_pins();
+
+/// Unpins the memory, and never pins it again.
+void never_pin(const void* memory, size_t bytes);
 
 }  // namespace busfare::trial

@@ -22,6 +22,7 @@ constexpr const char* kNames[kCounts] = {
     "staged_bytes",  "kept small",    "small bytes",       "kept first-use",     "first-use bytes",
     "kept capture",  "capture bytes", "kept host-visible", "host-visible bytes", "kept stack",
     "stack bytes",   "kept refused",  "refused bytes",     "kept limit",         "limit bytes",
+    "kept brief",    "brief bytes",
 };
 
 Row* named(Row* rows) {

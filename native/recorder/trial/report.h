@@ -27,7 +27,8 @@ enum Count : size_t {
     kKeptStack = kKeptVisible + 2,
     kKeptRefused = kKeptStack + 2,
     kKeptLimit = kKeptRefused + 2,
-    kCounts = kKeptLimit + 2,
+    kKeptBrief = kKeptLimit + 2,
+    kCounts = kKeptBrief + 2,
 };
 
 /// The counters of this process, in a file that a killed program leaves, too: `BUSFARE_TRY_REPORT`.<pid>,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from shlex import join
@@ -29,14 +29,14 @@ NARROW, CONFIDENCE = 0.02, 0.95
 
 
 class Baseline(Struct, kw_only=True):
-    """The unchanged program: median time of a run with its 95 % interval; `cuda_seconds`: from the first call of the CUDA
-    driver to the last. `recorded_seconds`: of the recorded run.
+    """The unchanged program: median time from the first call of the CUDA driver to the last, with its 95 % interval, and of
+    the whole process (`process_seconds`). `recorded_seconds`: of the recorded process.
     """
 
     measured_seconds: float
-    measured_low_seconds: float
-    measured_high_seconds: float
-    cuda_seconds: float | None
+    measured_low_seconds: float | None
+    measured_high_seconds: float | None
+    process_seconds: float
     runs: int
     recorded_seconds: float
     pageable_bytes: int
@@ -50,7 +50,7 @@ class Tried(Predicted, kw_only=True):
     measured_seconds: float | None
     measured_low_seconds: float | None = None
     measured_high_seconds: float | None = None
-    cuda_seconds: float | None = None
+    process_seconds: float | None = None
     speedup: float | None = None
     speedup_range: list[float] | None = None
     pinning_seconds: float = 0.0
@@ -138,9 +138,11 @@ def _rounds(
     """Runs in rounds, every second one in reverse order, until all speedups are known well or after `most` rounds. A change
     that makes the program fail is not run again.
     """
+    if not changes:
+        return 0.0, [first], {}
     unchanged, changed = list[Run](), {change: list[Run]() for change in changes}
     failed, busy = set[str](), list[float]()
-    for number in range(most if changes else LEAST_RUNS):
+    for number in range(most):
         busy += [cores for cores in [busy_cores()] if cores is not None]
         order = ["", *changes][:: -1 if number % 2 else 1]
         for place, change in enumerate(order):
@@ -162,18 +164,23 @@ def _rounds(
     return max(busy, default=0.0), unchanged, changed
 
 
-def _interval(values: Sequence[float]) -> tuple[float, float]:
-    """Mean and half the width of its 95 % interval by Student's t; shape (runs,)."""
+def _timed(run: Run) -> float:
+    """From the first call of the CUDA driver to the last, s; of the process where the library saw none."""
+    return run.seconds if run.cuda_seconds is None else run.cuda_seconds
+
+
+def _half_interval(values: Sequence[float]) -> float:
+    """Half the width of the 95 % interval of the mean by Student's t; infinite for a single value. Shape (runs,)."""
     if len(values) < 2:
-        return values[0], math.inf
-    half = student_quantile((1 + CONFIDENCE) / 2, len(values) - 1) * stdev(values) / math.sqrt(len(values))
-    return mean(values), half
+        return math.inf
+    return student_quantile((1 + CONFIDENCE) / 2, len(values) - 1) * stdev(values) / math.sqrt(len(values))
 
 
 def _log_speedup(unchanged: Sequence[Run], changed: Sequence[Run]) -> tuple[float, float]:
-    """Of the pairs of runs of each round."""
+    """Of the pairs of runs of each round, with half of its interval."""
     pairs = zip(unchanged, changed, strict=False)
-    return _interval([math.log(before.seconds / after.seconds) for before, after in pairs])
+    ratios = [math.log(_timed(before) / _timed(after)) for before, after in pairs]
+    return mean(ratios), _half_interval(ratios)
 
 
 def _narrow(unchanged: Sequence[Run], changed: Sequence[Run]) -> bool:
@@ -191,17 +198,16 @@ def _result(
     names = ["standard output", *map(str, question.compare)]
     by_output = zip(names, zip(*(run.outputs for run in unchanged), strict=True), strict=True)
     references = [Reference(name, runs) for name, runs in by_output]
-    times = [run.seconds for run in unchanged]
-    seconds, half = median(times), _interval(times)[1]
-    counts = unchanged[0].counts
+    times = [_timed(run) for run in unchanged]
+    seconds, half = median(times), _half_interval(times)
     baseline = Baseline(
         measured_seconds=seconds,
-        measured_low_seconds=max(0.0, seconds - half),
-        measured_high_seconds=seconds + half,
-        cuda_seconds=_median(run.cuda_seconds for run in unchanged),
+        measured_low_seconds=max(0.0, seconds - half) if math.isfinite(half) else None,
+        measured_high_seconds=seconds + half if math.isfinite(half) else None,
+        process_seconds=median(run.seconds for run in unchanged),
         runs=len(unchanged),
         recorded_seconds=0.0,
-        pageable_bytes=counts.get("pageable_bytes", 0),
+        pageable_bytes=unchanged[0].counts.get("pageable_bytes", 0),
     )
     return Try(
         command=join(program.command),
@@ -217,11 +223,6 @@ def _result(
         varying_numbers=sum(reference.left_out for reference in references),
         remarks=[],
     )
-
-
-def _median(values: Iterator[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return median(known) if known else None
 
 
 def _tried(
@@ -254,11 +255,11 @@ def _tried(
         row.output = verdict if verdict != "identical" else row.output
         if verdict == "altered":
             break
-    times = [run.seconds for run in runs]
-    row.measured_seconds, half = median(times), _interval(times)[1]
+    times = [_timed(run) for run in runs]
+    row.measured_seconds, half = median(times), _half_interval(times)
     row.measured_low_seconds = max(0.0, row.measured_seconds - half)
     row.measured_high_seconds = row.measured_seconds + half
-    row.cuda_seconds = _median(run.cuda_seconds for run in runs)
+    row.process_seconds = median(run.seconds for run in runs)
     ratio, half = _log_speedup(unchanged, runs)
     row.speedup, row.speedup_range = math.exp(ratio), [math.exp(ratio - half), math.exp(ratio + half)]
     return row

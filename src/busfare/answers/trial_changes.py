@@ -99,7 +99,7 @@ def _gain(
     except BusfareError as error:
         return Gain(None, reason=str(error)), None
     if not predicted.touched:
-        return Gain(0.0), statement("try.nothing-to-pin")
+        return Gain(None, reason=statement("try.not-in-recording")), None
     if predicted.gain_seconds is None:
         return Gain(None, reason=None if predicted.reason is UNSET else predicted.reason), None
     low, high = predicted.gain_range_seconds or [predicted.gain_seconds] * 2
@@ -127,7 +127,7 @@ def _costs(trace: Trace, recorded_on: Any, change: str) -> tuple[float, float, f
         again = Pinning.of(
             counted.once & touched, int(copies["bytes"].filter(counted.once & touched).sum()), node
         )
-        ends = [-again.seconds, -again.high, -again.low]
+        ends = [-again.seconds, -again.low, -again.high]
     if "async" in change:
         alone = float((copies["end_ns"] - copies["start_ns"]).to_numpy()[h2d].sum()) * NS
         ends = [end + alone / share for end, share in zip(ends, (FILL_SPEEDUP, FILL_THREADS, 1), strict=True)]

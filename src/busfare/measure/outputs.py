@@ -16,8 +16,8 @@ from msgspec import Struct
 NUMBER = re.compile(rb"(?<![A-Za-z0-9_.])[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 #: Words and units of measured times and rates, which no two runs share, in a line whose numbers are '#'.
 TIMED = re.compile(
-    rb"(?i)\b(?:times?|timer|timings?|elapsed|took|duration|latency|runtime|bandwidth|throughput|speed|speedup|fps|perf"
-    rb"|performance|[a-z]*seconds?|[kmgt]?flops?)\b|#\s*(?:[nmu]?s|[mun]?secs?|min)\b|[a-z]/s(?:ec)?\b"
+    rb"(?i)(?<![a-z])(?:times?|timer|timings?|elapsed|took|duration|latency|runtime|bandwidth|throughput|speed|speedup|fps"
+    rb"|perf|performance|[a-z]*seconds?|[mun]?secs?|[mun]s|[kmgt]?flops?)(?![a-z])|#\s*(?:s|min)\b|[a-z]/s(?:ec)?\b"
 )
 #: The longest output that is compared line by line, bytes: longer ones must be equal.
 MOST_COMPARED = 64 << 20
@@ -42,7 +42,8 @@ class Lines:
 
     @classmethod
     def of(cls, output: bytes) -> Lines:
-        lines = re.split(rb"[\r\n]+", output)
+        # Tables are as wide as their numbers.
+        lines = [b" ".join(line.split()) for line in re.split(rb"[\r\n]+", output)]
         return cls([NUMBER.sub(b"#", line) for line in lines], [NUMBER.findall(line) for line in lines])
 
     def untimed(self) -> list[tuple[bytes, ...]]:

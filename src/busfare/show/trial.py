@@ -11,8 +11,9 @@ from busfare.show.words import worded
 
 RUN = COLOUR["whole run"]
 EXPLAINED = (
-    "Measured: wall-clock time of the whole process, median of the runs; in brackets 95 % confidence intervals. Predicted: "
-    "by replaying the recording with the change; in brackets 80 % prediction intervals; hatched in figures."
+    "Measured: wall-clock time from the first CUDA call to the last, median of the runs; in brackets 95 % confidence "
+    "intervals. Predicted: by replaying the recording with the change; in brackets 80 % prediction intervals; hatched in "
+    "figures."
 )
 #: How the output of a changed program compares.
 OUTPUTS = {"identical": "identical", "same": "same result", "altered": "ALTERED", "failed": "program FAILED"}
@@ -25,6 +26,7 @@ KEPT = {
     "stack": "in stack memory",
     "refused": "refused by the driver",
     "limit": "above the limit of pinned memory",
+    "brief": "freed after two copies or fewer",
 }
 
 
@@ -34,8 +36,8 @@ def trial_document(result: Try) -> Document:
     base = result.baseline
     unchanged = between(base.measured_seconds, base.measured_low_seconds, base.measured_high_seconds)
     facts = (
-        f"unchanged: {unchanged} ({several(base.runs, 'run')}) · recorded: {time(base.recorded_seconds)} · copies "
-        f"{size(base.pageable_bytes)} from or to pageable memory"
+        f"unchanged: {unchanged}, whole process {time(base.process_seconds)} ({several(base.runs, 'run')}); recorded: "
+        f"{time(base.recorded_seconds)}; copies {size(base.pageable_bytes)} from or to pageable memory"
     )
     blocks: list[Block] = [Text(_verdict(result), "verdict")]
     blocks += [Text(remark, "warning") for remark in result.remarks]
@@ -62,7 +64,7 @@ def _verdict(result: Try) -> str:
     known = {change: speedup for change, speedup in speedups.items() if speedup is not None}
     best = max(known, key=lambda change: known[change], default=None)
     if best is not None and known[best] > 1:
-        line = f"`{best}` makes the program {ratio(known[best])} as fast."
+        line = f"`{best}` makes the part that uses CUDA {ratio(known[best])} as fast."
     elif not result.runs:
         line = "Nothing can be tried on this program."
     else:
@@ -98,7 +100,10 @@ def _bars(result: Try) -> Figure:
     measured = BarSeries("measured", RUN, [bar(base), *(bar(row.measured_seconds or 0.0) for row in rows)])
     predicted = BarSeries("predicted", RUN, [bar(base), *map(bar, rows)])
     names = ["unchanged", *(row.change for row in rows)]
-    return Figure("runs", Bars(names, [measured, predicted], "time of the process; hatched: predicted"))
+    return Figure(
+        "runs",
+        Bars(names, [measured, predicted], "first to last CUDA call; hatched: predicted"),
+    )
 
 
 def _notes(row: Tried, pageable_bytes: int) -> list[str]:
