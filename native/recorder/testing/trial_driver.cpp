@@ -38,11 +38,14 @@ bool pinned(const void* memory) {
     std::_Exit(99);
 }
 
+bool mapped(Address begin, size_t bytes) {
+    std::vector<unsigned char> pages(bytes / 4096 + 1);
+    return mincore(reinterpret_cast<void*>(begin), bytes, pages.data()) == 0;
+}
+
 void check() {
     for (const auto& [begin, bytes] : g_registered) {
-        std::vector<unsigned char> pages(bytes / 4096 + 1);
-        if (mincore(reinterpret_cast<void*>(begin), bytes, pages.data()) != 0)
-            fail("registered memory has gone");
+        if (!mapped(begin, bytes)) fail("registered memory has gone");
     }
 }
 
@@ -131,6 +134,7 @@ CUresult cuMemHostAlloc(void** memory, size_t bytes, unsigned) {
 CUresult cuMemHostRegister_v2(void* memory, size_t bytes, unsigned) {
     if (std::getenv("FAKE_REFUSE")) return CUDA_ERROR_OUT_OF_MEMORY;
     const auto begin = reinterpret_cast<Address>(memory);
+    if (!mapped(begin, bytes)) return CUDA_ERROR_INVALID_VALUE;
     for (const auto& [other, size] : g_registered) {
         if (begin < other + size && other < begin + bytes) return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
     }

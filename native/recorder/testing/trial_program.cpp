@@ -148,6 +148,19 @@ bool run(const std::string& scenario) {
         std::free(host);
         return right && fake("fake_registered") == 0;
     }
+    if (scenario == "slices") {  // of a large buffer, one after another
+        constexpr size_t kSlice = size_t{17} << 20;
+        char* const host = filled(0, 20 * kSlice);
+        bool right = true;
+        for (size_t slice = 0; slice < 20; ++slice) {
+            std::memset(host + slice * kSlice, static_cast<int>(slice), kSlice);
+            to_gpu(host + slice * kSlice, kSlice);
+            right &= there(static_cast<char>(slice), kBytes);
+        }
+        std::free(host);
+        std::printf("registered %d\n", fake("fake_registered"));
+        return right;
+    }
     if (scenario == "brief") {  // memory that is freed after each copy
         bool right = true;
         for (int time = 0; time < 9; ++time) {

@@ -107,6 +107,16 @@ Ranges::iterator unpin(Ranges::iterator at) {
     return next;
 }
 
+/// Whether the driver pinned these pages.
+bool pin(uintptr_t begin, uintptr_t end) {
+    const BesideCaptures beside;
+    const uint64_t started = now_ns();
+    const CUresult result =
+        REAL(cuMemHostRegister_v2)(reinterpret_cast<void*>(begin), end - begin, CU_MEMHOSTREGISTER_PORTABLE);
+    count(kPinningNs, now_ns() - started);
+    return result == CUDA_SUCCESS;
+}
+
 /// Whether anything may be pinned there.
 bool may_be_pinned(const void* memory, size_t bytes) {
     const auto begin = reinterpret_cast<uintptr_t>(memory);
@@ -148,32 +158,32 @@ PinUse::PinUse(const void* memory, size_t bytes, bool may_pin) {
     why_ = kKeptStack;
     if (of_stack(first, last)) return;
     Range range{end, first, last, nullptr, 1, 1};
-    // One range in place of all that it overlaps or touches.
-    at = overlapping(g_pinned, begin - 1, end + 1, kRangeEnd);
-    for (auto other = at; other != g_pinned.end() && other->first <= end; ++other) {
+    // One range in place of all with which it shares pages: the driver refuses copies of two.
+    at = overlapping(g_pinned, begin, end, kRangeEnd);
+    for (auto shared = at; shared != g_pinned.end() && shared->first < end; ++shared) {
         why_ = kKeptRefused;
-        if (other->second.uses) return;
+        if (shared->second.uses) return;
     }
-    while (at != g_pinned.end() && at->first <= range.end) {
+    bool grows = false;
+    while (at != g_pinned.end() && at->first < range.end) {
+        grows = true;
         begin = std::min(begin, at->first);
-        range = {std::max(range.end, at->second.end),
-                 std::min(range.first, at->second.first),
-                 std::max(range.last, at->second.last),
-                 nullptr,
-                 1,
-                 at->second.copies + 1};
+        range.end = std::max(range.end, at->second.end);
+        range.first = std::min(range.first, at->second.first);
+        range.last = std::max(range.last, at->second.last);
+        range.copies += at->second.copies;
         at = unpin(at);
     }
     why_ = kKeptLimit;
     if (g_bytes + (range.end - begin) > most_pinned()) return;
-    const BesideCaptures beside;
-    const uint64_t started = now_ns();
     REAL(cuCtxGetCurrent)(&range.context);
-    const CUresult result = REAL(cuMemHostRegister_v2)(reinterpret_cast<void*>(begin), range.end - begin,
-                                                       CU_MEMHOSTREGISTER_PORTABLE);
-    count(kPinningNs, now_ns() - started);
-    if (result != CUDA_SUCCESS) {
-        why_ = kKeptRefused;
+    why_ = kKeptRefused;
+    // Parts of a buffer that are copied one after another would be pinned again for each: twice as much each
+    // time.
+    const uintptr_t twice = range.end + (range.end - begin);
+    if (grows && g_bytes + (twice - begin) <= most_pinned() && pin(begin, twice)) {
+        range.end = range.last = twice;
+    } else if (!pin(begin, range.end)) {
         if (g_refused.size() >= kMostSeen) g_refused.clear();
         g_refused[first] = last;
         return;
