@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -43,14 +44,11 @@ void to_gpu(const char* host, size_t bytes) {
     CUDA(cuMemcpyHtoD, _v2)(g_device, host, bytes);
 }
 
-/// Whether the GPU has `value` in all of so many bytes.
+/// Whether the GPU, whose memory is the host's here, has `value` in all of so many bytes.
 bool there(char value, size_t bytes) {
-    std::vector<char> back(bytes);
-    CUDA(cuMemcpyDtoH, _v2)(back.data(), g_device, bytes);
-    for (const char byte : back) {
-        if (byte != value) return false;
-    }
-    return true;
+    CUDA(cuCtxSynchronize, )();
+    const auto* const memory = reinterpret_cast<const char*>(g_device);
+    return std::all_of(memory, memory + bytes, [value](char byte) { return byte == value; });
 }
 
 char* filled(char value, size_t bytes) {
@@ -109,6 +107,18 @@ bool run(const std::string& scenario) {
         }
         CUDA(cuMemcpyDtoHAsync, _v2)(host, g_device, kBytes, stream);
         right &= host[0] == 5 && host[kBytes - 1] == 5;
+        std::free(host);
+        return right;
+    }
+    if (scenario == "back") {
+        char* const host = filled(8, kBytes);
+        to_gpu(host, kBytes);
+        bool right = true;
+        for (int time = 0; time < 3; ++time) {
+            std::memset(host, 0, kBytes);
+            CUDA(cuMemcpyDtoH, _v2)(host, g_device, kBytes);
+            right &= host[0] == 8 && host[kBytes - 1] == 8;
+        }
         std::free(host);
         return right;
     }

@@ -80,18 +80,18 @@ CUresult moved(const Copy& copy, Call&& call) {
     if (may_stage && !earlier && copy.bytes >= kLeastStaged) {
         if (!hidden(copy.device)) return kept(kKeptVisible);
         const bool wait = copy.blocking && g_must_arrive.load(std::memory_order_relaxed);
-        if (staged(copy.device, copy.host, copy.bytes, copy.stream, wait)) {
-            count_copy(kChangedCopies, copy.bytes);
-            return CUDA_SUCCESS;
-        }
-        return kept(kKeptRefused);
+        if (!changes().dry && !staged(copy.device, copy.host, copy.bytes, copy.stream, wait))
+            return kept(kKeptRefused);
+        count_copy(kChangedCopies, copy.bytes);
+        return changes().dry ? call() : CUDA_SUCCESS;
     }
     if (!changes().pin) return kept(kKeptSmall);
     const PinUse use(copy.host, copy.bytes, true);
     if (!use) return kept(use.why());
     CUresult result = call();
     // From pageable memory, it would have taken the data before it returned, and brought them.
-    if (result == CUDA_SUCCESS && !copy.blocking) result = REAL(cuStreamSynchronize)(copy.stream);
+    if (result == CUDA_SUCCESS && !copy.blocking && !changes().dry)
+        result = REAL(cuStreamSynchronize)(copy.stream);
     count_copy(kChangedCopies, copy.bytes);
     note_call();
     return result;

@@ -63,6 +63,7 @@ Changes read_changes() {
         rest = comma == std::string::npos ? "" : rest.substr(comma + 1);
         changes.pin |= word == "pin";
         changes.stage |= word == "async";
+        changes.dry |= word == "dry";
         if (word == "spin") changes.scheduling = CU_CTX_SCHED_SPIN;
         if (word == "block") changes.scheduling = CU_CTX_SCHED_BLOCKING_SYNC;
     }

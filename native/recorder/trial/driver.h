@@ -56,6 +56,7 @@ class BesideCaptures {
 struct Changes {
     bool pin = false;
     bool stage = false;       ///< `async`
+    bool dry = false;         ///< counts what the others would change, and changes nothing
     unsigned scheduling = 0;  ///< `spin`, `block`; 0: as the program has it
 };
 const Changes& changes();

@@ -92,7 +92,7 @@ constexpr auto kRangeEnd = [](const Range& range) { return range.end; };
 /// Unpins a range and takes it out. The mutex is held.
 Ranges::iterator unpin(Ranges::iterator at) {
     const uint64_t begin = now_ns();
-    if (active()) {
+    if (active() && !changes().dry) {
         const BesideCaptures beside;
         CUcontext before = nullptr;
         REAL(cuCtxGetCurrent)(&before);
@@ -107,8 +107,22 @@ Ranges::iterator unpin(Ranges::iterator at) {
     return next;
 }
 
+/// The end of the mapping that holds the byte before `end`.
+uintptr_t mapped_until(uintptr_t end) {
+    uintptr_t found = end;
+    FILE* const file = std::fopen("/proc/self/maps", "r");
+    char line[512];
+    while (file && std::fgets(line, sizeof line, file)) {
+        unsigned long low = 0, high = 0;
+        if (std::sscanf(line, "%lx-%lx", &low, &high) == 2 && low < end && high > end) found = high;
+    }
+    if (file) std::fclose(file);
+    return found;
+}
+
 /// Whether the driver pinned these pages.
 bool pin(uintptr_t begin, uintptr_t end) {
+    if (changes().dry) return true;
     const BesideCaptures beside;
     const uint64_t started = now_ns();
     const CUresult result =
@@ -180,8 +194,8 @@ PinUse::PinUse(const void* memory, size_t bytes, bool may_pin) {
     why_ = kKeptRefused;
     // Parts of a buffer that are copied one after another would be pinned again for each: twice as much each
     // time.
-    const uintptr_t twice = range.end + (range.end - begin);
-    if (grows && g_bytes + (twice - begin) <= most_pinned() && pin(begin, twice)) {
+    const uintptr_t twice = std::min(range.end + (range.end - begin), mapped_until(range.end));
+    if (grows && twice > range.end && g_bytes + (twice - begin) <= most_pinned() && pin(begin, twice)) {
         range.end = range.last = twice;
     } else if (!pin(begin, range.end)) {
         if (g_refused.size() >= kMostSeen) g_refused.clear();

@@ -14,7 +14,7 @@ from msgspec import Struct, field
 
 from busfare.advise.amounts import Predicted
 from busfare.advise.finding import CallSite
-from busfare.answers.trial_changes import Gain, Predictions, Refused, advice_for, chosen_changes
+from busfare.answers.trial_changes import DRY, Gain, Predictions, Refused, advice_for, chosen_changes
 from busfare.answers.units import student_quantile
 from busfare.errors import BusfareError
 from busfare.measure.outputs import Difference, Reference, Verdict, compared
@@ -103,7 +103,7 @@ def tried(
 
     with tempfile.TemporaryDirectory(prefix="busfare-try-") as folder, program.files_apart():
         say(0.0, "running unchanged")
-        first = _checked(program.run(), program)
+        first = _checked(program.run(DRY), program)
         say(0.1, "recording")
         recording = Path(folder) / "recording"
         recorded = _checked(program.recorded(recording), program)

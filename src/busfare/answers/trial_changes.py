@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,6 +13,7 @@ from msgspec import UNSET, Struct
 from busfare.advise import guess_node
 from busfare.advise.finding import CallSite
 from busfare.answers.what_if import WhatIf
+from busfare.cost.ranges import gain_between
 from busfare.errors import BusfareError
 from busfare.jobs.parts import trace_paths
 from busfare.measure.trial import NS, Run
@@ -29,10 +31,10 @@ CHANGES: dict[str, dict[str, Any]] = {"pin": {"pin": True}, "pin,async": {"pin":
 FINDINGS = {"pin": ("pageable-copies",), "pin,async": ("pageable-copies", "synchronous-copies")}
 #: A change is tried if it may save at least this share of the run.
 WORTH_TRYING = 0.01
-#: The library pins ranges of this size for their first copy, others for their second; smaller ones it leaves, bytes.
-PINNED_AT_ONCE, LEAST_PINNED = 16 << 20, 16 << 10
-#: Threads that fill the library's buffers at most; twice as fast as one of them where nobody measured it.
-FILL_THREADS, FILL_SPEEDUP = 4, 2
+#: A run that counts what pinning would change, and changes nothing.
+DRY = "dry,pin"
+#: Buffers of `pin,async`, bytes; threads that fill them at most; twice as fast as one of them where nobody measured it.
+RING, FILL_THREADS, FILL_SPEEDUP = 64 << 20, 4, 2
 
 
 class Refused(Struct):
@@ -102,43 +104,45 @@ def _gain(
         return Gain(None, reason=statement("try.not-in-recording")), None
     if predicted.gain_seconds is None:
         return Gain(None, reason=None if predicted.reason is UNSET else predicted.reason), None
-    low, high = predicted.gain_range_seconds or [predicted.gain_seconds] * 2
-    costs = [_costs(trace, question.recorded_on, change) for trace in traces]
-    cost, least, most = (sum(cost[n] for cost in costs) for n in range(3))
-    gain = Gain(predicted.gain_seconds - cost, low - most, high - least)
-    run = predicted.baseline.recorded_seconds
-    return gain, None if gain.high >= WORTH_TRYING * run else statement(
-        "try.saves-little", seconds=max(gain.high, 0.0)
-    )
+    gain, *costs = 0.0, 0.0, 0.0, 0.0
+    for trace in traces:
+        added, *more = _costs(trace, question.recorded_on, change, first)
+        gain, costs = gain + added, [a + b for a, b in zip(costs, more, strict=True)]
+    cost, least, most = costs
+    gain += predicted.gain_seconds
+    if "async" not in change:  # it changes no buffers that the program makes anew for each copy
+        gain *= min(1.0, first.counts["changed_bytes"] / first.counts["pageable_bytes"])
+    low, high = gain_between(gain, math.inf)
+    row = Gain(gain - cost, low - most, high - least)
+    worth = row.high >= WORTH_TRYING * predicted.baseline.recorded_seconds
+    return row, None if worth else statement("try.saves-little", seconds=max(row.high, 0.0))
 
 
-def _costs(trace: Trace, recorded_on: Any, change: str) -> tuple[float, float, float]:
-    """Seconds that registering memory and filling the library's buffers take in the run, between a low and a high end,
-    beyond what `what-if --pin` counts: that allocates memory which is copied once.
+def _costs(trace: Trace, recorded_on: Any, change: str, dry: Run) -> tuple[float, float, float, float]:
+    """Seconds that `what-if --pin` counts for allocating pinned memory, which the library does not do; and seconds that it
+    takes to register memory and to fill its buffers, with a low and a high end. `dry`: what it would change.
     """
     node = recorded_on if isinstance(recorded_on, Node) else guess_node(trace)
     copies = trace.operations.filter((pl.col("kind") == "copy") & pl.col("direction").is_in(["h2d", "d2h"]))
-    copies = copies.filter(pl.Series(pageable(copies)) & (pl.col("bytes") >= LEAST_PINNED))
-    if not copies.height or "source_address" not in copies.columns:
-        return 0.0, 0.0, 0.0
-    ends = [0.0, 0.0, 0.0]
-    h2d, touched = (copies["direction"] == "h2d").to_numpy(), ~untouched(copies)
-    if (counted := pinning_of(copies, node)) is not None:
-        again = Pinning.of(
-            counted.once & touched, int(copies["bytes"].filter(counted.once & touched).sum()), node
-        )
-        ends = [-again.seconds, -again.low, -again.high]
+    copies = copies.filter(pl.Series(pageable(copies)))
+    if not copies.height:
+        return 0.0, 0.0, 0.0, 0.0
+    counted = pinning_of(copies, node)
+    again = 0.0
+    if counted is not None:
+        touched = counted.once & ~untouched(copies)
+        again = Pinning.of(touched, int(copies["bytes"].filter(touched).sum()), node).seconds
+    bytes_, h2d = dry.counts["pinned_bytes"], (copies["direction"] == "h2d").to_numpy()
+    filled, sizes = (0.0, 0.0, 0.0), copies["bytes"].to_numpy()
     if "async" in change:
         alone = float((copies["end_ns"] - copies["start_ns"]).to_numpy()[h2d].sum()) * NS
-        ends = [end + alone / share for end, share in zip(ends, (FILL_SPEEDUP, FILL_THREADS, 1), strict=True)]
-        touched &= ~h2d
-    host = pl.when(pl.col("direction") == "h2d").then("source_address").otherwise("destination_address")
-    ranges = copies.filter(touched).group_by("process", address=host).agg(pl.max("bytes"), uses=pl.len())
-    pinned = ranges.filter((pl.col("uses") > 1) | (pl.col("bytes") >= PINNED_AT_ONCE))
-    bytes_, rates = int(pinned["bytes"].sum()), published("registering")
+        ring = Pinning.of(h2d, min(RING, int(sizes[h2d].sum())), node)
+        filled = alone / FILL_SPEEDUP + ring.seconds, alone / FILL_THREADS + ring.low, alone + ring.high
+        bytes_ = round(bytes_ * sizes[~h2d].sum() / max(sizes.sum(), 1))
+    rates = published("registering")
     took = (bytes_ / (rates.low * rates.high) ** 0.5, bytes_ / rates.high, bytes_ / rates.low)
-    cost, least, most = (a + b for a, b in zip(ends, took, strict=True))
-    return cost, least, most
+    cost, least, most = (a + b for a, b in zip(filled, took, strict=True))
+    return again, cost, least, most
 
 
 def advice_for(

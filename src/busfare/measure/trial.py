@@ -101,7 +101,9 @@ class Program:
         return run
 
     def run(self, change: str = "", unchanged_seconds: float | None = None) -> Run:
-        """Runs it with a `change` of `questions.Try`, or none. Ends a run that takes far longer than `unchanged_seconds`."""
+        """Runs it with a `change` of `questions.Try`, or none; `dry,…` counts what a change would do. Ends a run that takes
+        far longer than `unchanged_seconds`.
+        """
         name, equals, value = change.partition("=")
         changes = "" if equals else change
         preload = f"{self.library} {os.environ.get('LD_PRELOAD', '')}".strip()

@@ -1,0 +1,73 @@
+"""Programs that run with the library of `busfare try` on a stand-in for the CUDA driver."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.processes import finished
+from tests.recorder.conftest import Built, built
+
+__all__ = ["built"]
+
+
+@dataclass(frozen=True)
+class Changed:
+    """How a changed program ended; what the library counted, and the calls that the driver saw."""
+
+    status: int
+    output: str
+    error: str
+    counts: dict[str, int]
+    calls: list[str]
+
+
+Run = Callable[..., Changed]
+Command = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def environment(built: Built) -> dict[str, str]:
+    """Of a machine whose driver is the stand-in."""
+    return {
+        "PATH": "/usr/bin:/bin",
+        "LD_LIBRARY_PATH": str(built.folder / "testing" / "trial"),
+        "BUSFARE_RECORDER_LIBRARY": str(built.library),
+        "PYTHONPATH": str(Path(__file__).parents[2] / "src"),
+    }
+
+
+@pytest.fixture
+def run(built: Built, environment: dict[str, str], tmp_path: Path) -> Run:
+    """Runs a scenario of the test program with changes."""
+
+    def changed(changes: str, *scenario: str, **more: str) -> Changed:
+        log, report = tmp_path / "log", tmp_path / "report"
+        given = {"FAKE_LOG": str(log), "BUSFARE_TRY_CHANGES": changes, "BUSFARE_TRY_REPORT": str(report)}
+        library = str(built.folder / "libbusfare_try.so")
+        program = [str(built.folder / "testing" / "trial_program"), *scenario]
+        done = finished(program, env=environment | given | {"LD_PRELOAD": library} | more)
+        counts = dict[str, int]()
+        for file in tmp_path.glob("report.*"):
+            rows = np.fromfile(file, [("name", "S24"), ("value", "<u8")])
+            for name, value in rows:
+                counts[name.decode()] = counts.get(name.decode(), 0) + int(value)
+        calls = log.read_text().splitlines() if log.exists() else []
+        return Changed(done.returncode, done.stdout, done.stderr, counts, calls)
+
+    return changed
+
+
+@pytest.fixture
+def command(environment: dict[str, str], tmp_path: Path) -> Command:
+    """Runs `busfare try` with these words, in `tmp_path`."""
+
+    def ended(*words: str, **more: str) -> subprocess.CompletedProcess[str]:
+        line = [sys.executable, "-m", "busfare", "try", *words]
+        return finished(line, env=environment | more, cwd=tmp_path)
+
+    return ended

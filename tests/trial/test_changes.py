@@ -1,0 +1,129 @@
+"""The library of `busfare try`: what it changes, on a stand-in for the driver that ends a program whose memory is registered
+when it goes, whose copies read memory that was released, or whose captured streams are waited for.
+"""
+
+import signal
+
+import pytest
+
+from tests.trial.conftest import Run
+
+SCENARIOS = (
+    "repeat", "back", "large", "small", "stack", "async", "any", "captured", "rows", "growing", "slices", "neighbours",
+    "brief", "given-back", "own-pins", "destroyed", "non-blocking", "fork", "threads", "next",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("how", [(), ("dlsym",)], ids=["cuGetProcAddress", "dlsym"])
+@pytest.mark.parametrize("changes", ["", "pin", "async", "pin,async", "dry,pin", "spin"])
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_a_changed_program_moves_the_same_data(
+    run: Run, scenario: str, changes: str, how: tuple[str, ...]
+) -> None:
+    changed = run(changes, scenario, *how)
+    assert (changed.status, changed.error) == (0, "")
+    assert changed.output.endswith("right\n")
+    assert changed.counts["first_call_ns"] <= changed.counts["last_call_ns"]
+
+
+@pytest.mark.parametrize("changes", ["", "spin", "dry,pin"])
+def test_nothing_is_pinned_or_staged_unasked(run: Run, changes: str) -> None:
+    changed = run(changes, "large")
+    assert {call.split()[0] for call in changed.calls} == {"h2d"}
+    assert all("pageable" in call for call in changed.calls)
+    assert changed.counts["pageable_copies"] == len(changed.calls)
+    assert bool(changed.counts["changed_copies"]) == changes.startswith("dry")
+
+
+def test_a_buffer_is_pinned_at_its_second_copy_and_released_before_it_is_freed(run: Run) -> None:
+    changed = run("pin", "repeat")
+    copies = [call for call in changed.calls if call.startswith(("h2d", "register", "unregister"))]
+    assert copies == [
+        "h2d pageable 1048576",
+        "register 1052672",
+        "h2d pinned 1048576",
+        "h2d pinned 1048576",
+        "unregister",
+    ]
+    assert changed.output == "registered 1\nregistered 0\nright\n"
+    assert changed.counts["pinned_ranges"] == 1
+    assert changed.counts["kept first-use"] == 1
+
+
+def test_a_large_buffer_is_pinned_at_its_first_copy(run: Run) -> None:
+    calls = run("pin", "large").calls
+    assert calls[:2] == ["register 20975616", "h2d pinned 20971520"]
+
+
+def test_results_come_back_into_pinned_memory(run: Run) -> None:
+    for changes in ("pin", "pin,async"):
+        assert [call for call in run(changes, "back").calls if call.startswith("d2h")][
+            -1
+        ] == "d2h pinned 1048576"
+
+
+@pytest.mark.parametrize(("scenario", "reason"), [("small", "small"), ("stack", "stack"), ("brief", "brief")])
+def test_what_is_not_worth_pinning_is_kept_and_counted(run: Run, scenario: str, reason: str) -> None:
+    changed = run("pin", scenario)
+    assert changed.counts[f"kept {reason}"] > 0
+    assert (
+        changed.counts["changed_copies"]
+        + sum(count for name, count in changed.counts.items() if name.startswith("kept "))
+        == changed.counts["pageable_copies"]
+    )
+
+
+def test_slices_of_a_buffer_are_not_pinned_again_for_each(run: Run) -> None:
+    changed = run("pin", "slices")
+    assert changed.counts["pinned_ranges"] < 8
+    assert changed.counts["pinned_bytes"] < 4 * 20 * (17 << 20)
+
+
+def test_asynchronous_copies_of_pinned_memory_are_waited_for(run: Run) -> None:
+    calls = run("pin", "async").calls
+    pinned = [n for n, call in enumerate(calls) if call.startswith(("h2d-async pinned", "d2h-async pinned"))]
+    assert pinned
+    assert all(calls[n + 1] == "synchronize" for n in pinned)
+
+
+def test_copies_of_a_graph_are_kept(run: Run) -> None:
+    for changes in ("pin", "pin,async"):
+        assert run(changes, "captured").counts["kept capture"] > 0
+
+
+@pytest.mark.parametrize("scenario", ["repeat", "async", "large"])
+def test_copies_to_the_gpu_go_through_the_ring(run: Run, scenario: str) -> None:
+    changed = run("async", scenario)
+    to_gpu = [call for call in changed.calls if call.startswith("h2d")]
+    assert to_gpu
+    assert all(call.startswith("h2d-async staged") for call in to_gpu)
+    assert changed.counts["staged_copies"] == changed.counts["changed_copies"] > 0
+    assert not any(call.startswith("register") for call in changed.calls)
+
+
+def test_a_blocking_copy_arrives_where_streams_do_not_wait_for_it(run: Run) -> None:
+    assert run("async", "non-blocking").calls[-1] == "event"
+
+
+def test_memory_that_the_cpu_can_read_is_copied_as_it_was(run: Run) -> None:
+    changed = run("async", "large", FAKE_MANAGED="1")
+    assert changed.status == 0
+    assert changed.counts["kept host-visible"] == 3
+
+
+def test_a_driver_that_refuses_is_asked_once_for_each_buffer(run: Run) -> None:
+    changed = run("pin", "large", FAKE_REFUSE="1")
+    assert changed.status == 0
+    assert changed.counts["kept refused"] == 3
+    assert changed.counts["changed_copies"] == 0
+
+
+def test_a_killed_program_leaves_its_counts(run: Run) -> None:
+    changed = run("pin", "killed")
+    assert changed.status == -signal.SIGKILL
+    assert changed.counts["pinned_ranges"] == 1
+
+
+@pytest.mark.parametrize(("changes", "flags"), [("", 10), ("spin", 9), ("block", 12)])
+def test_waiting_is_as_asked_whatever_the_program_sets(run: Run, changes: str, flags: int) -> None:
+    assert f"flags {flags}\n" in run(changes, "scheduling").output

@@ -1,0 +1,173 @@
+"""`busfare try` on a stand-in for the driver: what it measures, compares and answers. Nothing here has a GPU: shell scripts
+and the test program are what it runs.
+"""
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import busfare
+from busfare.answers.trial_changes import Gain, Predictions, chosen_changes
+from busfare.measure.trial import Run
+from busfare.questions import Try as Question
+from tests.recorder.conftest import Built
+from tests.trial.conftest import Command
+
+IMAGES = Path(busfare.__file__).with_name("examples") / "train-images-h100.json.gz"
+
+
+def result(done: Any) -> dict[str, Any]:
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+def test_a_change_is_measured_beside_the_unchanged_program(built: Built, command: Command) -> None:
+    program = str(built.folder / "testing" / "trial_program")
+    done = command("--change", "pin", "--runs", "3", "--json", "--", program, "given-back")
+    assert done.returncode == 0, done.stderr
+    answer = result(done)
+    assert answer["schema"] == "busfare.try/1"
+    (row,) = answer["runs"]
+    assert row["output"] == "identical"
+    assert row["changed_bytes"] > 0
+    low, high = row["speedup_range"]
+    assert low <= row["speedup"] <= high
+    assert row["predicted_seconds"] is None
+    assert row["reason"]
+    base = answer["baseline"]
+    assert base["runs"] == 3
+    assert 0 < base["measured_seconds"] <= base["process_seconds"]
+
+
+def test_what_cannot_gain_is_not_tried(command: Command) -> None:
+    done = command("--json", "--", "true")
+    assert done.returncode == 0
+    answer = result(done)
+    assert answer["runs"] == []
+    assert [row["change"] for row in answer["refused"]] == ["pin", "pin,async"]
+    assert "Nothing can be tried" in command("--", "true").stdout
+
+
+@pytest.mark.parametrize(
+    ("script", "difference"),
+    [
+        ("echo $BUSFARE_TRY_CHANGES", "became 'spin'"),
+        ('test "$BUSFARE_TRY_CHANGES" != spin || exit 5', "'0' became '5:"),
+        ('echo 1 > out.dat; test "$BUSFARE_TRY_CHANGES" != spin || echo 2 > out.dat', "out.dat, line 1"),
+        ('test "$BUSFARE_TRY_CHANGES" = spin || echo 1 > out.dat', "out.dat, line 1"),
+    ],
+)
+def test_a_change_that_alters_the_program_is_status_1(command: Command, script: str, difference: str) -> None:
+    words = ("--change", "spin", "--runs", "3", "--compare", "out.dat")
+    done = command(*words, "--", "sh", "-c", script)
+    assert done.returncode == 1
+    assert "Do not use `spin`" in done.stdout
+    assert difference in " ".join(done.stdout.split())
+
+
+def test_a_program_that_fails_unchanged_is_status_2(command: Command) -> None:
+    done = command("--", "sh", "-c", "echo no input file >&2; exit 7")
+    assert done.returncode == 2
+    assert "ended with status 7 without any change; its last line: no input file" in done.stderr
+
+
+def test_a_program_that_takes_too_long_is_ended(command: Command) -> None:
+    done = command("--timeout", "0.2", "--", "sleep", "1000")
+    assert done.returncode == 2
+    assert "took too long" in done.stderr
+
+
+def test_without_a_driver_the_status_is_3(command: Command) -> None:
+    done = command("--", "true", LD_LIBRARY_PATH="")
+    assert done.returncode == 3
+    assert "no NVIDIA driver" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--", "/no/such/program"), "no such program"),
+        (
+            ("--change", "faster", "--", "true"),
+            "--change 'faster' is unknown; give pin; pin,async; spin; block",
+        ),
+        (("--runs", "1", "--", "true"), "--runs '1' is not a whole number from 3"),
+        (("--compare", ".", "--", "true"), "is not a file"),
+    ],
+)
+def test_unusable_input_is_named(command: Command, words: tuple[str, ...], message: str) -> None:
+    done = command(*words)
+    assert done.returncode == 2
+    assert message in done.stderr
+
+
+def test_variables_files_and_input_are_those_of_each_run(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "out.dat").write_text("mine")
+    (tmp_path / "run.sh").write_text("cat > out.dat; cat out.dat; echo $SETTING > setting")
+    with (tmp_path / "in.txt").open("w") as file:
+        file.write("42\n")
+    words = f"{tmp_path}/run.sh < {tmp_path}/in.txt"
+    done = command(
+        "--change", "SETTING=7", "--runs", "3", "--compare", "out.dat", "--keep", "kept", "--json", "--", "sh", "-c",
+        f"sh {words}",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
+    assert (tmp_path / "out.dat").read_text() == "mine"
+    assert (tmp_path / "setting").read_text() in ("7\n", "\n")
+    assert json.loads((tmp_path / "kept").read_text()) == result(done)
+
+
+def counted(**counts: int) -> Run:
+    """A dry run in which the library counted this."""
+    before = {"pageable_copies": 3, "pageable_bytes": 100, "changed_bytes": 100, "pinned_bytes": 0}
+    return Run(0, 1.0, [b""], "", 1.0, Counter(before | counts))
+
+
+def predicted(change: str, **counts: int) -> Gain:
+    question = Question.of(change=change)
+    gains, _, _ = chosen_changes(
+        question, IMAGES, Predictions(busfare.what_if, busfare.report), counted(**counts)
+    )
+    return gains[change]
+
+
+def test_predicted_gains_are_those_of_what_if_less_the_costs_of_the_library() -> None:
+    whole = busfare.what_if(IMAGES, pin=True).gain_seconds
+    gain = predicted("pin")
+    assert gain.seconds is not None
+    assert whole is not None
+    assert gain.low < gain.seconds < gain.high
+    assert gain.seconds >= whole  # registering costs less than allocating, which what-if counts
+    pinned = predicted("pin", pinned_bytes=1 << 30)
+    assert pinned.seconds is not None
+    assert pinned.seconds < gain.seconds
+    half = predicted("pin", changed_bytes=50)
+    assert half.seconds == pytest.approx(gain.seconds / 2)
+    assert predicted("pin,async").seconds is not None
+
+
+def test_a_gain_too_small_to_measure_is_refused_unless_asked_for() -> None:
+    predictions = Predictions(busfare.what_if, busfare.report)
+    _, refused, _ = chosen_changes(Question(), IMAGES, predictions, counted(pinned_bytes=1 << 40))
+    assert [row.change for row in refused] == ["pin"]
+    assert chosen_changes(Question.of(change="pin"), IMAGES, predictions, counted(pinned_bytes=1 << 40))[0]
+
+
+def test_documents_show_what_was_predicted_and_measured(
+    built: Built,
+    environment: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    command: Command,
+    tmp_path: Path,
+) -> None:
+    program = str(built.folder / "testing" / "trial_program")
+    done = command("--change", "pin,async", "--runs", "3", "--html", "page.html", "--", program, "large")
+    assert done.returncode == 0
+    assert "pin,async" in done.stdout
+    assert "of the pageable copies" in " ".join(done.stdout.split())
+    page = (tmp_path / "page.html").read_text()
+    assert "trial_program" in page
+    assert "first to last CUDA call" in page
