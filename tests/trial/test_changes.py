@@ -73,7 +73,7 @@ def test_what_is_not_worth_pinning_is_kept_and_counted(run: Run, scenario: str, 
     )
 
 
-def test_slices_of_a_buffer_are_not_pinned_again_for_each(run: Run) -> None:
+def test_slices_of_a_buffer_are_pinned_in_few_steps(run: Run) -> None:
     changed = run("pin", "slices")
     assert changed.counts["pinned_ranges"] < 8
     assert changed.counts["pinned_bytes"] < 4 * 20 * (17 << 20)
@@ -111,7 +111,7 @@ def test_memory_that_the_cpu_can_read_is_copied_as_it_was(run: Run) -> None:
     assert changed.counts["kept host-visible"] == 3
 
 
-def test_a_driver_that_refuses_is_asked_once_for_each_buffer(run: Run) -> None:
+def test_what_the_driver_refuses_to_pin_is_kept(run: Run) -> None:
     changed = run("pin", "large", FAKE_REFUSE="1")
     assert changed.status == 0
     assert changed.counts["kept refused"] == 3
@@ -125,5 +125,5 @@ def test_a_killed_program_leaves_its_counts(run: Run) -> None:
 
 
 @pytest.mark.parametrize(("changes", "flags"), [("", 10), ("spin", 9), ("block", 12)])
-def test_waiting_is_as_asked_whatever_the_program_sets(run: Run, changes: str, flags: int) -> None:
+def test_the_change_sets_how_the_cpu_waits(run: Run, changes: str, flags: int) -> None:
     assert f"flags {flags}\n" in run(changes, "scheduling").output

@@ -85,5 +85,5 @@ def test_a_stable_number_that_changes_is_always_seen(numbers: list[int], place: 
     text = " ".join(f"v{n} {number}" for n, number in enumerate(numbers)).encode()
     changed = [*numbers]
     changed[place % len(numbers)] += 1
-    other = " ".join(f"v{n} {number}" for n, number in enumerate(changed)).encode()
-    assert verdict([text, text], other) == "altered"
+    altered = " ".join(f"v{n} {number}" for n, number in enumerate(changed)).encode()
+    assert verdict([text, text], altered) == "altered"

@@ -24,7 +24,7 @@ def result(done: Any) -> dict[str, Any]:
     return answer
 
 
-def test_a_change_is_measured_beside_the_unchanged_program(built: Built, command: Command) -> None:
+def test_a_change_is_measured_against_the_unchanged_program(built: Built, command: Command) -> None:
     program = str(built.folder / "testing" / "trial_program")
     done = command("--change", "pin", "--runs", "3", "--json", "--", program, "given-back")
     assert done.returncode == 0, done.stderr
@@ -104,7 +104,7 @@ def test_unusable_input_is_named(command: Command, words: tuple[str, ...], messa
     assert message in done.stderr
 
 
-def test_variables_files_and_input_are_those_of_each_run(command: Command, tmp_path: Path) -> None:
+def test_every_run_has_the_same_files_input_and_variables(command: Command, tmp_path: Path) -> None:
     (tmp_path / "out.dat").write_text("mine")
     (tmp_path / "run.sh").write_text("cat > out.dat; cat out.dat; echo $SETTING > setting")
     with (tmp_path / "in.txt").open("w") as file:
@@ -149,7 +149,7 @@ def test_predicted_gains_are_those_of_what_if_less_the_costs_of_the_library() ->
     assert predicted("pin,async").seconds is not None
 
 
-def test_a_gain_too_small_to_measure_is_refused_unless_asked_for() -> None:
+def test_a_gain_too_small_to_measure_is_refused_without_an_option() -> None:
     predictions = Predictions(busfare.what_if, busfare.report)
     _, refused, _ = chosen_changes(Question(), IMAGES, predictions, counted(pinned_bytes=1 << 40))
     assert [row.change for row in refused] == ["pin"]

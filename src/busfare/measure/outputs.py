@@ -69,8 +69,8 @@ class Reference:
     def __post_init__(self) -> None:
         self._lines = [Lines.of(run) for run in self.runs if len(run) <= MOST_COMPARED]
         first = self._lines[0] if self._lines else Lines([], [])
-        for other in self._lines:
-            for text, ours, theirs in zip(first.texts, first.numbers, other.numbers, strict=False):
+        for later in self._lines:
+            for text, ours, theirs in zip(first.texts, first.numbers, later.numbers, strict=False):
                 differ = (n for n, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b)
                 self._masked.update((text, n) for n in differ)
         for text, numbers in zip(first.texts, first.numbers, strict=True):

@@ -72,7 +72,7 @@ class Program:
         if not self.library.is_file():
             raise InputError(f"{self.library}: the library is missing; reinstall busfare")
         self.command, self.compare, self.timeout = [program, *command[1:]], compare, timeout
-        self._found: dict[Path, bytes] = {}
+        self._before: dict[Path, bytes] = {}
 
     @contextmanager
     def files_apart(self) -> Iterator[None]:
@@ -81,13 +81,13 @@ class Program:
             if path.exists() and not path.is_file():
                 raise InputError(f"{path}: is not a file; name files that the program writes")
             if path.is_file():
-                self._found[path] = path.read_bytes()
+                self._before[path] = path.read_bytes()
         try:
             yield
         finally:
             for path in self.compare:
                 path.unlink(missing_ok=True)
-            for path, content in self._found.items():
+            for path, content in self._before.items():
                 path.write_bytes(content)
 
     def recorded(self, folder: Path) -> Run:
@@ -154,8 +154,8 @@ class Program:
                 output.read(),
                 *(path.read_bytes() if path.is_file() else b"" for path in self.compare),
             ]
-            said = (errors.read() or written[0][-4096:]).decode("utf-8", "replace").split("\n")
-        last = next((line.strip() for line in reversed(said) if line.strip()), "")
+            messages = (errors.read() or written[0][-4096:]).decode("utf-8", "replace").split("\n")
+        last = next((line.strip() for line in reversed(messages) if line.strip()), "")
         return Run(None if late.is_set() else 128 - status if status < 0 else status, seconds, written, last)
 
 

@@ -45,6 +45,9 @@ MOST_CARDS, LARGEST, WORTH_A_CARD, MORE = 5, 2, 0.05, 1.5
 #: In `diff`: sentences that say what changed; the least change that is shown, as a share of the run; most rows of a table.
 CHANGES = ("run", "as-long", "run-from-nothing", "unit-few", "unit-real", "unit-same")
 LEAST_CHANGE, MOST_CHANGES = 0.001, 12
+#: Findings whose change `busfare try` makes, on the GPUs of others than these.
+AMD = "AMD|Instinct|Radeon|gfx"
+TRIED = ("pageable-copies", "synchronous-copies")
 #: Changes that save a smaller share of the run are not what it needs most.
 LITTLE = 0.05
 
@@ -58,7 +61,7 @@ def report_document(
     facts = [trace.producer, ", ".join(sorted({d.name for d in trace.devices if d.name})) or "GPU not named"]
     facts += [cpu for cpu in [trace.host.get("cpu", "unknown")] if cpu != "unknown"]
     remarks = [recorder(result.recording_cost)] if result.recording_cost else []
-    remarks += _more_than_transfers(result)
+    remarks += [*_more_than_transfers(result), *_measured_by(result)]
     findings = what_to_do(result, lambda finding: _gain(finding, result), _basis(result), remarks)
     blocks: list[Block] = []
     if trace.incomplete:
@@ -277,6 +280,20 @@ def _more_than_transfers(result: Report) -> list[str]:
         return []
     share = percent(owned_seconds(largest) / result.makespan_seconds)
     return [f"These changes save little: {share} of the run is {text(described(largest))}."]
+
+
+def _measured_by(result: Report) -> list[str]:
+    """How to measure advice that `try` can follow; it knows the CUDA driver alone."""
+    names = " ".join(device.name or "" for device in result.trace.devices)
+    if (
+        names.strip()
+        and not re.search(AMD, names)
+        and any(finding.id in TRIED for finding in result.findings)
+    ):
+        return [
+            "`busfare try -- PROGRAM` measures pinned and asynchronous copies without editing the program."
+        ]
+    return []
 
 
 def _gain(finding: RangedFinding, result: Report) -> str:

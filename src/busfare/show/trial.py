@@ -52,8 +52,8 @@ def trial_document(result: Try) -> Document:
             Text(f"Not compared: {what} in the output that vary between unchanged runs or are times.")
         )
     if result.advice:
-        sites = "; ".join(map(str, result.call_sites))
-        blocks.append(Text(f"{result.advice}{f' Call sites: {sites}.' if sites else ''}", title="To keep it"))
+        sites = [f" {site}." for site in result.call_sites]
+        blocks.append(Text("".join([result.advice, *sites]), title="To keep it"))
     return Document(f"busfare try: {result.command}", result.command, facts, blocks, EXPLAINED)
 
 
@@ -61,16 +61,20 @@ def _verdict(result: Try) -> str:
     """The best change that keeps the output, and every change that slows the program down or alters its output."""
     altered = [row.change for row in result.runs if row.output in ("altered", "failed")]
     speedups = {row.change: row.speedup for row in result.runs if row.change not in altered and row.certain}
-    known = {change: speedup for change, speedup in speedups.items() if speedup is not None}
-    best = max(known, key=lambda change: known[change], default=None)
-    if best is not None and known[best] > 1:
-        line = f"`{best}` makes the part that uses CUDA {ratio(known[best])} as fast."
+    certain = {change: speedup for change, speedup in speedups.items() if speedup is not None}
+    best = max(certain, key=lambda change: certain[change], default=None)
+    if best is not None and certain[best] > 1:
+        process = next(row.process_seconds for row in result.runs if row.change == best) or 0.0
+        line = (
+            f"`{best}` makes the program {ratio(certain[best])} as fast from its first CUDA call to its last. The whole "
+            f"process takes {time(process)} instead of {time(result.baseline.process_seconds)}."
+        )
     elif not result.runs:
         line = "Nothing can be tried on this program."
     else:
         line = "No change makes the program measurably faster."
     slower = [
-        f"`{change}` slows it down: {ratio(speedup)}." for change, speedup in known.items() if speedup < 1
+        f"`{change}` slows it down: {ratio(speedup)}." for change, speedup in certain.items() if speedup < 1
     ]
     wrong = [f"Do not use `{change}`: it alters the output." for change in altered]
     return " ".join([line, *slower, *wrong])
@@ -118,7 +122,7 @@ def _notes(row: Tried, pageable_bytes: int) -> list[str]:
         pinned = f"; pinning took {time(row.pinning_seconds)}" if row.pinning_seconds else ""
         lines.append(f"{row.change}: changed {size(row.changed_bytes)}{share}{pinned}.")
     if kept := [f"{size(bytes_)} {KEPT[reason]}" for reason, bytes_ in row.kept_bytes.items() if bytes_]:
-        lines.append(f"{row.change}: unchanged: {', '.join(kept)}.")
+        lines.append(f"{row.change}: left as they were: {', '.join(kept)}.")
     if row.difference:
         line = f", line {row.difference.line}" if row.difference.line else ""
         what = f"{row.difference.unchanged!r} became {row.difference.changed!r}"
