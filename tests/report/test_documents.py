@@ -17,6 +17,7 @@ from busfare.answers.job import JobReport, job_report
 from busfare.answers.plan import PlanResult
 from busfare.answers.project import Projected, project, projected
 from busfare.answers.report import Diff, Report, examine, summarise
+from busfare.answers.trial import Try
 from busfare.answers.what_if import WhatIf
 from busfare.errors import InputError
 from busfare.jobs.run import run_job
@@ -231,6 +232,7 @@ RESULT_TYPES: dict[str, type[msgspec.Struct]] = {
     "what-if": WhatIf,
     "compare": Compared,
     "diff": Diff,
+    "try": Try,
     "price": Prices,
     "plan": PlanResult,
     "nodes": Nodes,

@@ -1,5 +1,5 @@
-// The calls of the driver that this library shows in its place, under the driver's own names: copies that it
-// may change, and what they must respect.
+// Wrappers of driver calls, under the names of the driver: the copies that the library may change, and calls
+// that limit how it may change them.
 
 #define __CUDA_API_VERSION_INTERNAL  // the variants for the default stream of each thread
 #include "calls.h"
@@ -16,8 +16,8 @@ using namespace busfare::trial;
 
 namespace {
 
-/// Set when the program makes streams that do not wait for the default stream, or reads memory of the GPU
-/// otherwise: what a blocking call copied must be there when it returns.
+/// Set when the program creates non-blocking streams, or shares GPU memory (IPC, GPUDirect): then a blocking
+/// copy must have completed when it returns.
 std::atomic<bool> g_must_arrive{false};
 
 struct Copy {
@@ -26,10 +26,10 @@ struct Copy {
     CUdeviceptr device;  ///< 0: an array, or rows
     bool to_gpu;
     bool blocking;
-    CUstream stream;  ///< one that every variant of a call means alike
+    CUstream stream;  ///< never 0, which differs between variants of a call
 };
 
-/// Whether the host's side is memory that the driver knows nothing of.
+/// Whether the driver does not know the host memory.
 bool pageable(const void* host) {
     const BesideCaptures beside;
     CUmemorytype type{};
@@ -37,7 +37,7 @@ bool pageable(const void* host) {
                                        reinterpret_cast<CUdeviceptr>(host)) != CUDA_SUCCESS;
 }
 
-/// Whether the host cannot read this memory of the GPU.
+/// Whether the CPU cannot access this GPU memory.
 bool hidden(CUdeviceptr device) {
     const BesideCaptures beside;
     CUmemorytype type{};
@@ -48,14 +48,14 @@ bool hidden(CUdeviceptr device) {
            ask(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, device) == CUDA_SUCCESS && !managed;
 }
 
-/// Whether a copy is noted for a graph instead of being made.
+/// Whether a CUDA graph captures the copy.
 bool captured(const Copy& copy) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     const CUresult result = REAL(cuStreamIsCapturing)(copy.stream, &status);
     return result != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-/// Makes a copy of the program: as it is (`call`), or by pinned memory.
+/// Makes a copy of the program, unchanged (`call`) or through pinned memory.
 template <typename Call>
 CUresult moved(const Copy& copy, Call&& call) {
     begin();
@@ -74,7 +74,7 @@ CUresult moved(const Copy& copy, Call&& call) {
     const bool may_stage = changes().stage && copy.to_gpu && copy.device;
     if (!changes().pin && !may_stage) return call();
     if (!copy.blocking && captured(copy)) {
-        if (!earlier) never_pin(copy.host, copy.bytes);  // the graph copies it later, without a call to see
+        if (!earlier) never_pin(copy.host, copy.bytes);  // replays of the graph copy it without a call
         return kept(kKeptCapture);
     }
     if (may_stage && !earlier && copy.bytes >= kLeastStaged) {
@@ -89,7 +89,7 @@ CUresult moved(const Copy& copy, Call&& call) {
     const PinUse use(copy.host, copy.bytes, true);
     if (!use) return kept(use.why());
     CUresult result = call();
-    // From pageable memory, it would have taken the data before it returned, and brought them.
+    // Copies of pageable memory return when the host memory may be reused or read.
     if (result == CUDA_SUCCESS && !copy.blocking && !changes().dry)
         result = REAL(cuStreamSynchronize)(copy.stream);
     count_copy(kChangedCopies, copy.bytes);
@@ -97,7 +97,7 @@ CUresult moved(const Copy& copy, Call&& call) {
     return result;
 }
 
-/// Rows of a copy between host memory and the GPU; no bytes where it is none.
+/// A 2D copy between host memory and the GPU; 0 bytes for other copies.
 Copy of_rows(const CUDA_MEMCPY2D* rows, bool blocking, CUstream stream) {
     Copy copy{nullptr, 0, 0, true, blocking, stream};
     if (!rows || !rows->Height) return copy;
@@ -113,7 +113,7 @@ Copy of_rows(const CUDA_MEMCPY2D* rows, bool blocking, CUstream stream) {
     return copy;
 }
 
-/// A copy between addresses of any memory; no bytes where not just one of them is of the host.
+/// A copy between unified addresses; 0 bytes unless exactly one of them is in GPU memory.
 Copy of_any(CUdeviceptr to, CUdeviceptr from, size_t bytes, bool blocking, CUstream stream) {
     const Inside inside;
     Copy copy{nullptr, 0, 0, false, blocking, stream};
@@ -140,7 +140,7 @@ void note_stream(unsigned flags) {
     if (flags & CU_STREAM_NON_BLOCKING) g_must_arrive = true;
 }
 
-/// Calls that are noted, or before which all pins are released: `Number` makes a function of each.
+/// Wrapper that notes the time of a call, or first unpins everything. `Number` makes it unique.
 template <typename Function, size_t Number, bool Releases>
 struct Noted;
 template <typename... Arguments, size_t Number, bool Releases>
@@ -187,7 +187,7 @@ SHOWN cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned flags) {
     return REAL(cuDevicePrimaryCtxSetFlags_v2)(device, wanted ? (flags & ~7u) | wanted : flags);
 }
 
-// The copies, for the default stream of all threads and of each.
+// The copies, with the legacy and the per-thread default stream.
 #define COPIES(suffix, async_suffix, meant)                                                               \
     SHOWN cuMemcpyHtoD_v2##suffix(CUdeviceptr to, const void* from, size_t bytes) {                       \
         return moved({from, bytes, to, true, true, meant(nullptr)},                                       \
@@ -290,7 +290,7 @@ std::span<const Shown> calls() {
         CALL(cuPointerSetAttribute, "cuPointerSetAttribute"),
         CALL(cuIpcGetMemHandle, "cuIpcGetMemHandle"),
         CALL(cuMemHostRegister_v2, "cuMemHostRegister"),
-        // What ends registrations, and copies of host memory that may be pinned in part.
+        // Calls that end registrations, and copies of host memory that may be partly pinned.
         RELEASING(cuCtxDestroy_v2, "cuCtxDestroy"),
         RELEASING(cuDevicePrimaryCtxRelease_v2, "cuDevicePrimaryCtxRelease"),
         RELEASING(cuDevicePrimaryCtxReset_v2, "cuDevicePrimaryCtxReset"),

@@ -6,8 +6,7 @@
 
 namespace busfare::trial {
 
-/// A call of the driver that this library shows in its place: its symbol, and its name for
-/// `cuGetProcAddress`.
+/// A wrapper of a driver call: the symbol, and the name for `cuGetProcAddress`.
 struct Shown {
     const char* symbol;
     const char* base;
@@ -15,7 +14,7 @@ struct Shown {
 };
 std::span<const Shown> calls();
 
-/// Once, when the program calls CUDA.
+/// Installs the exit and fork handlers at the first CUDA call.
 void begin();
 
 }  // namespace busfare::trial

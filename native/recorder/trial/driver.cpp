@@ -21,7 +21,7 @@ using Dlsym = void* (*)(void*, const char*);
 std::atomic<bool> g_stopped{false};
 
 Dlsym found_dlsym() {
-    // The first version of each machine, which all later C libraries keep.
+    // The oldest version on each architecture; all later C libraries keep it.
 #ifdef __x86_64__
     return reinterpret_cast<Dlsym>(dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.2.5"));
 #else
@@ -30,12 +30,12 @@ Dlsym found_dlsym() {
 }
 
 void* loaded_driver() {
-    static void* driver = nullptr;  // as often as it takes: programs load it late
+    static void* driver = nullptr;  // retried, because programs may load it late
     if (!driver) driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
     return driver;
 }
 
-/// What this library shows in place of the driver's `symbol`.
+/// The wrapper of the driver's `symbol`, or null.
 void* shown(const char* symbol) {
     for (const Shown& call : calls()) {
         if (std::strcmp(call.symbol, symbol) == 0) return call.function;
@@ -46,7 +46,7 @@ void* shown(const char* symbol) {
 void replace(const char* base, void** function) {
     if (!function || !*function) return;
     for (const Shown& call : calls()) {
-        // Only the version that is wrapped: others take other arguments.
+        // Only the wrapped version: others have different arguments.
         if (std::strcmp(call.base, base) == 0 && *function == of_driver(call.symbol)) {
             *function = call.function;
             return;
@@ -98,8 +98,7 @@ void stop() {
 
 void begin() {
     static const bool once = [] {
-        // Handlers of exit that are made later, as the driver's, run earlier: what follows them is the
-        // loader's.
+        // Exit handlers run in reverse order: those of the driver, registered later, run before this one.
         std::atexit(stop);
         pthread_atfork(release_all_pins, nullptr, [] {
             stop();
@@ -116,8 +115,8 @@ using namespace busfare::trial;
 
 extern "C" {
 
-/// Of the C library, but for the calls of the driver that this library shows. All others are handed over by a
-/// jump, so that RTLD_NEXT means the library behind the caller.
+/// Returns the wrappers for driver calls. Passes other names to the C library by a tail call, which keeps the
+/// caller's address for RTLD_NEXT.
 [[gnu::visibility("default"), gnu::optimize("O2")]] void* dlsym(void* handle, const char* name) {
     static const Dlsym function = found_dlsym();
     if (name[0] != 'c' || name[1] != 'u' || Inside::active()) return function(handle, name);
@@ -135,7 +134,7 @@ extern "C" {
     return result;
 }
 
-/// Of CUDA 11.3 to 11.8.
+/// CUDA 11.3 to 11.8.
 [[gnu::visibility("default")]] CUresult cuGetProcAddress_v1(const char* symbol, void** function, int version,
                                                             cuuint64_t flags) {
     using V1 = CUresult(const char*, void**, int, cuuint64_t);

@@ -7,11 +7,10 @@ namespace busfare::trial {
 /// `dlsym` of the C library.
 void* real_dlsym(void* handle, const char* name);
 
-/// The driver's own function `name`; null where the program has loaded no driver, or it has none of that
-/// name.
+/// The driver's function `name`; null if the program has not loaded the driver, or the driver lacks it.
 void* of_driver(const char* name);
 
-/// What the driver does under the name of `Function`, which this library shows in its place.
+/// The driver's function behind a wrapper.
 template <typename Function>
 Function* real(const char* name) {
     return reinterpret_cast<Function*>(of_driver(name));
@@ -22,8 +21,7 @@ Function* real(const char* name) {
         return function;                                             \
     }())
 
-/// While one lives, this thread is in the library: its calls of the driver and of memory functions are no
-/// program's.
+/// Scope in which calls of this thread come from the library, not from the program.
 class Inside {
   public:
     Inside() : before_(t_inside) { t_inside = true; }
@@ -37,7 +35,7 @@ class Inside {
     [[gnu::tls_model("initial-exec")]] static inline thread_local bool t_inside = false;
 };
 
-/// While one lives, calls that captures of graphs forbid disturb none.
+/// Scope in which calls that are illegal during graph capture do not invalidate a capture.
 class BesideCaptures {
   public:
     BesideCaptures() { exchange(); }
@@ -56,12 +54,12 @@ class BesideCaptures {
 struct Changes {
     bool pin = false;
     bool stage = false;       ///< `async`
-    bool dry = false;         ///< counts what the others would change, and changes nothing
-    unsigned scheduling = 0;  ///< `spin`, `block`; 0: as the program has it
+    bool dry = false;         ///< count what the others would change, but change nothing
+    unsigned scheduling = 0;  ///< `spin`, `block`; 0: the program's choice
 };
 const Changes& changes();
 
-/// Whether the library does anything: not after the program's exit has begun, nor in the child of a fork.
+/// Whether the library may act: not during exit, nor in the child of a fork.
 bool active();
 void stop();
 

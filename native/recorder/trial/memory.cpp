@@ -1,4 +1,4 @@
-// Functions of the C library that give memory back: what is pinned of it is released first.
+// Wrappers of C library functions that free or remap memory: they first unpin it.
 
 #include <dlfcn.h>
 #include <malloc.h>
@@ -21,7 +21,7 @@ Function* next(const char* name) {
     return reinterpret_cast<Function*>(real_dlsym(RTLD_NEXT, name));
 }
 
-/// Releases what is pinned of a piece of the heap.
+/// Unpins a heap block.
 void release_piece(void* memory) {
     if (memory && !Inside::active() && any_pins()) release_pins(memory, malloc_usable_size(memory), true);
 }
@@ -30,7 +30,7 @@ void release_pages(void* memory, size_t bytes) {
     if (!Inside::active() && any_pins()) release_pins(memory, bytes);
 }
 
-/// Looks `free` up before any look-up fails, for the next one then frees its message.
+/// Resolves `free` early: after a failed dlsym, the next dlsym frees the error message.
 [[gnu::constructor]] void find_free() {
     std::free(nullptr);
 }

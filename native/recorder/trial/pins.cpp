@@ -16,23 +16,22 @@ namespace busfare::trial {
 namespace {
 
 struct Range {
-    uintptr_t end;    ///< of its pages; the key is their begin
-    uintptr_t first;  ///< the memory that copies used
+    uintptr_t end;    ///< end of the pages; the key is their start
+    uintptr_t first;  ///< the memory that copies use
     uintptr_t last;
     CUcontext context;
-    unsigned uses;    ///< copies that are under way
-    unsigned copies;  ///< all
+    unsigned uses;    ///< copies in progress
+    unsigned copies;  ///< all copies so far
 };
 using Ranges = std::map<uintptr_t, Range>;
 
-std::mutex g_mutex;  ///< guards what follows, which is never destroyed: memory is freed to the very end
+std::mutex g_mutex;  ///< guards the following, which is never destroyed: programs free memory until they end
 auto& g_pinned = *new Ranges;
 auto& g_seen = *new std::map<uintptr_t, uintptr_t>;     ///< copied once
-auto& g_refused = *new std::map<uintptr_t, uintptr_t>;  ///< which the driver does not pin
-auto& g_brief = *new std::map<uintptr_t, unsigned>;     ///< how often it was freed after few copies
+auto& g_refused = *new std::map<uintptr_t, uintptr_t>;  ///< the driver failed to pin it
+auto& g_brief = *new std::map<uintptr_t, unsigned>;     ///< how often freed after few copies
 constexpr size_t kMostSeen = 4096;
-/// Memory that is freed after so few copies is not worth pinning, when that has happened so often at an
-/// address.
+/// Memory at an address is no longer pinned once it was freed kMostBrief times after kFewCopies or fewer.
 constexpr unsigned kFewCopies = 2, kMostBrief = 2;
 std::atomic<uintptr_t> g_lowest{UINTPTR_MAX}, g_highest{0};
 std::atomic<uint64_t> g_bytes{0};
@@ -47,7 +46,7 @@ void note_bounds() {
     g_highest = g_pinned.empty() ? 0 : std::prev(g_pinned.end())->second.end;
 }
 
-/// Half of the memory that was free when the program first pinned any.
+/// Half of the memory that was free at the first pinning.
 uint64_t most_pinned() {
     static const uint64_t most = [] {
         unsigned long long kib = 0;
@@ -63,7 +62,7 @@ uint64_t most_pinned() {
     return most;
 }
 
-/// Whether the memory is of this thread's stack, which is unmapped without a call.
+/// Whether the memory is on this thread's stack, which is unmapped without a call.
 bool of_stack(uintptr_t begin, uintptr_t end) {
     thread_local uintptr_t low = 0, high = 0;
     if (!high) {
@@ -89,7 +88,7 @@ auto overlapping(Map& ranges, uintptr_t begin, uintptr_t end, auto end_of) {
 constexpr auto kEnd = [](uintptr_t end) { return end; };
 constexpr auto kRangeEnd = [](const Range& range) { return range.end; };
 
-/// Unpins a range and takes it out. The mutex is held.
+/// Unpins and removes a range. The caller holds the mutex.
 Ranges::iterator unpin(Ranges::iterator at) {
     const uint64_t begin = now_ns();
     if (active() && !changes().dry) {
@@ -120,7 +119,7 @@ uintptr_t mapped_until(uintptr_t end) {
     return found;
 }
 
-/// Whether the driver pinned these pages.
+/// Pins these pages; false if the driver fails.
 bool pin(uintptr_t begin, uintptr_t end) {
     if (changes().dry) return true;
     const BesideCaptures beside;
@@ -131,7 +130,7 @@ bool pin(uintptr_t begin, uintptr_t end) {
     return result == CUDA_SUCCESS;
 }
 
-/// Whether anything may be pinned there.
+/// Whether a part may be pinned (a cheap check).
 bool may_be_pinned(const void* memory, size_t bytes) {
     const auto begin = reinterpret_cast<uintptr_t>(memory);
     return begin < g_highest.load(std::memory_order_relaxed) &&
@@ -172,7 +171,7 @@ PinUse::PinUse(const void* memory, size_t bytes, bool may_pin) {
     why_ = kKeptStack;
     if (of_stack(first, last)) return;
     Range range{end, first, last, nullptr, 1, 1};
-    // One range in place of all with which it shares pages: the driver refuses copies of two.
+    // Merge all ranges that share pages: the driver refuses copies across two registrations.
     at = overlapping(g_pinned, begin, end, kRangeEnd);
     for (auto shared = at; shared != g_pinned.end() && shared->first < end; ++shared) {
         why_ = kKeptRefused;
@@ -192,8 +191,7 @@ PinUse::PinUse(const void* memory, size_t bytes, bool may_pin) {
     if (g_bytes + (range.end - begin) > most_pinned()) return;
     REAL(cuCtxGetCurrent)(&range.context);
     why_ = kKeptRefused;
-    // Parts of a buffer that are copied one after another would be pinned again for each: twice as much each
-    // time.
+    // Double the range when it grows: a buffer that is copied part by part is not pinned again for each part.
     const uintptr_t twice = std::min(range.end + (range.end - begin), mapped_until(range.end));
     if (grows && twice > range.end && g_bytes + (twice - begin) <= most_pinned() && pin(begin, twice)) {
         range.end = range.last = twice;
@@ -230,7 +228,7 @@ void release_pins(const void* memory, size_t bytes, bool of_heap) {
         const Range& range = at->second;
         if (of_heap && (range.last <= begin || range.first >= end)) {
             ++at;
-        } else if (range.uses) {  // in a copy of another thread, which ends first
+        } else if (range.uses) {  // another thread still copies: wait
             const uintptr_t key = at->first;
             lock.unlock();
             std::this_thread::yield();

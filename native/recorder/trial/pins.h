@@ -8,20 +8,20 @@
 namespace busfare::trial {
 
 constexpr size_t kLeastPinned = size_t{16} << 10;
-/// Ranges from this size are pinned at their first copy, others at their second.
+/// Ranges of this size and more are pinned at their first copy, others at their second.
 constexpr size_t kPinnedAtOnce = size_t{16} << 20;
 
-/// A range of host memory that this library has pinned, in use by a copy: it stays pinned meanwhile.
+/// A pinned range of host memory in use by a copy; it stays pinned while this object lives.
 class PinUse {
   public:
-    /// Looks for `bytes` at `memory`, or pins them if `may_pin`; without success, `why` is what to count.
+    /// Finds the pinned range of `memory`, or pins it if `may_pin`. On failure, `why` is the counter.
     PinUse(const void* memory, size_t bytes, bool may_pin);
     ~PinUse();
     PinUse(const PinUse&) = delete;
     PinUse& operator=(const PinUse&) = delete;
 
     explicit operator bool() const { return key_ != 0; }
-    /// Whether only a part of the memory is pinned: the driver refuses copies of such.
+    /// Whether only a part of the memory is pinned: the driver refuses such copies.
     bool partly() const { return partly_; }
     Count why() const { return why_; }
 
@@ -31,8 +31,8 @@ class PinUse {
     Count why_ = kKeptFirstUse;
 };
 
-/// Unpins what overlaps the memory; `of_heap`: which is a piece of the heap, whose pages others may share.
-/// Cheap where nothing of the kind is pinned.
+/// Unpins ranges that overlap the memory. `of_heap`: a heap block, which may share pages with other blocks.
+/// Cheap if nothing is pinned there.
 void release_pins(const void* memory, size_t bytes, bool of_heap = false);
 void release_all_pins();
 

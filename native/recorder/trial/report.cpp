@@ -30,7 +30,7 @@ Row* named(Row* rows) {
     return rows;
 }
 
-/// Rows in the file of this process; in memory of their own where there can be none.
+/// Rows in the file of this process, or in private memory if the file cannot be created.
 Row* opened() {
     static Row alone[kCounts];
     const char* const prefix = std::getenv("BUSFARE_TRY_REPORT");

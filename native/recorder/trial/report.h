@@ -6,8 +6,8 @@
 
 namespace busfare::trial {
 
-/// What is counted, in the order of `kNames` in report.cpp. `kKept…` are pageable copies that stay as they
-/// are, with their bytes behind them.
+/// Counters, in the order of `kNames` in report.cpp. `kKept…`: pageable copies that stay unchanged, each
+/// followed by their bytes.
 enum Count : size_t {
     kFirstCall,  ///< ns of CLOCK_MONOTONIC
     kLastCall,
@@ -31,16 +31,16 @@ enum Count : size_t {
     kCounts = kKeptBrief + 2,
 };
 
-/// The counters of this process, in a file that a killed program leaves, too: `BUSFARE_TRY_REPORT`.<pid>,
-/// made when the program first calls CUDA. Rows of a name, 24 characters filled with zeros, and a number of
-/// 64 bits.
+/// A counter of this process, in the mapped file `BUSFARE_TRY_REPORT`.<pid>, which survives a killed program.
+/// The file is created at the first CUDA call. Its rows are a name (24 characters, zero-padded) and a 64-bit
+/// number.
 std::atomic<uint64_t>& counted(Count what);
 
 inline void count(Count what, uint64_t more = 1) {
     counted(what).fetch_add(more, std::memory_order_relaxed);
 }
 
-/// A copy of so many bytes, and how many there are of them.
+/// Counts a copy and its bytes.
 inline void count_copy(Count copies, uint64_t bytes) {
     count(copies);
     count(static_cast<Count>(copies + 1), bytes);
@@ -48,10 +48,10 @@ inline void count_copy(Count copies, uint64_t bytes) {
 
 uint64_t now_ns();
 
-/// Notes the time of a call of the program.
+/// Notes the time of a CUDA call of the program.
 void note_call();
 
-/// In the child of a fork: its counters are its own.
+/// Opens separate counters in the child of a fork.
 void report_of_child();
 
 }  // namespace busfare::trial

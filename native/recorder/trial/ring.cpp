@@ -17,7 +17,7 @@ namespace busfare::trial {
 namespace {
 
 constexpr size_t kBuffers = 16, kBufferBytes = size_t{4} << 20;
-/// What a thread fills at least, and the most threads, that of the program included.
+/// Minimum share of a thread; maximum number of threads, including the caller.
 constexpr size_t kLeastShare = size_t{256} << 10;
 constexpr unsigned kMostThreads = 4;
 
@@ -79,18 +79,18 @@ class Fillers {
 
 struct Buffer {
     char* memory = nullptr;
-    CUevent sent = nullptr;  ///< when its copy is done
+    CUevent sent = nullptr;  ///< when its copy completes
 };
 struct Ring {
     Buffer buffers[kBuffers];
     size_t next = 0;
 };
 
-std::mutex g_mutex;  ///< guards what follows, which is never destroyed
+std::mutex g_mutex;  ///< guards the following, which is never destroyed
 auto& g_rings = *new std::map<CUcontext, Ring>;
 auto& g_fillers = *new Fillers;
 
-/// A buffer whose last copy is done; null where there is none.
+/// The next buffer, after its last copy has completed; null on failure.
 Buffer* free_buffer(Ring& ring) {
     Buffer& buffer = ring.buffers[ring.next++ % kBuffers];
     if (buffer.memory) return REAL(cuEventSynchronize)(buffer.sent) == CUDA_SUCCESS ? &buffer : nullptr;
@@ -113,7 +113,7 @@ bool staged(CUdeviceptr to, const void* from, size_t bytes, CUstream stream, boo
     Ring& ring = g_rings[context];
     const auto* source = static_cast<const char*>(from);
     for (size_t at = 0; at < bytes;) {
-        // A part for each of several buffers: the first is sent while the second is filled.
+        // Several pieces: one is sent while the next is filled.
         const size_t piece = std::min({bytes - at, kBufferBytes, std::max(bytes / 4, size_t{1} << 20)});
         Buffer* const buffer = free_buffer(ring);
         if (!buffer) return false;

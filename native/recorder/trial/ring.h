@@ -8,9 +8,9 @@ namespace busfare::trial {
 
 constexpr size_t kLeastStaged = size_t{64} << 10;
 
-/// Copies `bytes` from `from` to the GPU's `to` in the order of `stream`, by pinned buffers: the data are
-/// taken when it returns. With `wait`, the copy is done then, too. Whether it did: what failed may be copied
-/// again as a whole.
+/// Copies `bytes` from `from` to `to` on the GPU through pinned buffers, in stream order. On return, the data
+/// are in the buffers; with `wait`, the copy has completed. On failure (false), the caller may repeat the
+/// whole copy.
 bool staged(CUdeviceptr to, const void* from, size_t bytes, CUstream stream, bool wait);
 
 }  // namespace busfare::trial

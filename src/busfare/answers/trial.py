@@ -126,9 +126,9 @@ def tried(
 
 def _checked(run: Run, program: Program) -> Run:
     if run.status != 0:
-        how = "took too long" if run.status is None else f"ended with status {run.status}"
-        last = f"; its last line: {run.last_line}" if run.last_line else ""
-        raise ProgramFailed(f"{join(program.command)}: {how} without any change{last}")
+        how = "exceeds --timeout" if run.status is None else f"exits with status {run.status}"
+        last = f"; last line: {run.last_line}" if run.last_line else ""
+        raise ProgramFailed(f"{join(program.command)}: the unchanged program {how}{last}")
     return run
 
 
@@ -247,7 +247,7 @@ def _tried(
     row.kept_bytes = {reason: bytes_ for reason, (_, bytes_) in last.kept.items()}
     if last.status != 0:
         row.output = "failed"
-        ended = "ended after too long" if last.status is None else f"{last.status}: {last.last_line}"
+        ended = "timed out" if last.status is None else f"{last.status}: {last.last_line}".rstrip(": ")
         row.difference = Difference("exit status", 0, "0", ended)
         return row
     for run in runs:

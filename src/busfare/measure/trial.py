@@ -1,5 +1,5 @@
-"""Runs of a program for `busfare try`: recorded, unchanged, and with changes that a library makes between the program and
-the CUDA driver.
+"""Run a program for `busfare try`: recorded, unchanged, and with changes. A library between the program and the CUDA driver
+makes the changes.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from busfare.questions import Record
 NS = 1e-9
 LIBRARY = "libbusfare_try.so"
 VARIABLE = "BUSFARE_TRY_"
-#: A changed run may take so many times as long as an unchanged one, and so many seconds more, before it is ended.
+#: Time limit of a changed run: a multiple of the unchanged time, plus seconds.
 MOST_TIMES, MORE_S = 10, 30
-#: A program that is asked to end has so many seconds for it.
+#: Seconds between SIGTERM and SIGKILL.
 END_S = 5
-#: For how long the processor is watched before a round of runs, s; how many busy cores disturb it.
+#: CPU load is sampled for so long before each round, s; more busy cores than this disturb the measurement.
 WATCHED_S, BUSY_CORES = 0.1, 1.0
 
 
 @dataclass(frozen=True)
 class Run:
-    """How a run ended: `status` is None where it took longer than it may. `seconds`: of the whole process; `cuda_seconds`:
-    from the first call of the CUDA driver to the last. `counts`: what the library counted, by name, in all processes;
-    `kept`: copies and bytes that it left as they were, by reason.
+    """A finished run: `status` is None after a timeout. `seconds`: of the whole process; `cuda_seconds`: from the first call
+    of the CUDA driver to the last. `counts`: counters of the library, by name, summed over processes; `kept`: copies and
+    bytes that it did not change, by reason.
     """
 
     status: int | None
@@ -52,11 +52,11 @@ class Run:
 
 
 class Program:
-    """A program and its arguments, run again and again in the same folder.
+    """A program and its arguments, run repeatedly in the current folder.
 
-    `compare`: the files that it writes: each run begins without them, and in the end they are as they were found. Its
-    standard input is the file that this process has there, from its beginning, or empty.
-    Raises InputError where there is no such program, NoGpuError where there is no driver.
+    `compare`: files that the program writes. They are deleted before each run and restored at the end. Its standard input
+    is that of this process from the start, if that is a file; otherwise it is empty.
+    Raises InputError if the program does not exist, NoGpuError without a driver.
     """
 
     def __init__(self, command: Sequence[str], compare: Sequence[Path], timeout: float | None) -> None:
@@ -65,21 +65,19 @@ class Program:
         if (program := shutil.which(command[0])) is None:
             raise InputError(f"{command[0]}: no such program; check its path and its execute permission")
         if shared_library("libcuda.so.1") is None:
-            raise NoGpuError(
-                "no NVIDIA driver (libcuda.so.1 cannot be loaded); try programs where there is a GPU"
-            )
+            raise NoGpuError("no NVIDIA driver (cannot load libcuda.so.1); run `try` on a machine with a GPU")
         self.library = recorder_library().with_name(LIBRARY)
         if not self.library.is_file():
-            raise InputError(f"{self.library}: the library is missing; reinstall busfare")
+            raise InputError(f"{self.library} is missing; reinstall busfare")
         self.command, self.compare, self.timeout = [program, *command[1:]], compare, timeout
         self._before: dict[Path, bytes] = {}
 
     @contextmanager
     def files_apart(self) -> Iterator[None]:
-        """Keeps the files of `compare` as they were found while the context lasts."""
+        """Saves the files of `compare`, and restores them at the end of the context."""
         for path in self.compare:
             if path.exists() and not path.is_file():
-                raise InputError(f"{path}: is not a file; name files that the program writes")
+                raise InputError(f"{path} is not a file; give a file that the program writes")
             if path.is_file():
                 self._before[path] = path.read_bytes()
         try:
@@ -91,7 +89,7 @@ class Program:
                 path.write_bytes(content)
 
     def recorded(self, folder: Path) -> Run:
-        """Runs it with the recorder, whose files are in the new `folder` then."""
+        """Runs the program with the recorder, which writes to the new `folder`."""
         folder.mkdir()
         name = f"{os.getpid()}-{time.time_ns()}"
         variables = environment(f"{folder}/", Record(stacks=True), self.command)
@@ -101,8 +99,8 @@ class Program:
         return run
 
     def run(self, change: str = "", unchanged_seconds: float | None = None) -> Run:
-        """Runs it with a `change` of `questions.Try`, or none; `dry,…` counts what a change would do. Ends a run that takes
-        far longer than `unchanged_seconds`.
+        """Runs the program with a `change` of `questions.Try`, or none; `dry,…` only counts what a change would do. Ends a
+        run that takes far longer than `unchanged_seconds`.
         """
         name, equals, value = change.partition("=")
         changes = "" if equals else change
@@ -138,7 +136,7 @@ class Program:
                 late.set()
                 _end(process)
 
-            # Not `wait(timeout)`, which looks only every 50 ms whether the program has ended.
+            # Not `wait(timeout)`: it polls only every 50 ms.
             timer = Timer(timeout or 0.0, end_late)
             try:
                 if timeout is not None:
@@ -161,7 +159,7 @@ class Program:
 
 @contextmanager
 def _input() -> Iterator[int]:
-    """Standard input where that is a file, from its beginning; else nothing."""
+    """Standard input from the start if it is a file, otherwise /dev/null."""
     with suppress(OSError):
         if stat.S_ISREG(os.fstat(0).st_mode):
             os.lseek(0, 0, os.SEEK_SET)
@@ -171,7 +169,7 @@ def _input() -> Iterator[int]:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Ends the program, if it still runs, and what it started."""
+    """Ends the program and its child processes."""
     for number in (signal.SIGTERM, signal.SIGKILL) if process.poll() is None else (signal.SIGKILL,):
         with suppress(ProcessLookupError):
             os.killpg(process.pid, number)
@@ -180,7 +178,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _with_reports(run: Run, folder: Path) -> Run:
-    """`run` with what the library left of each process that used CUDA (native/recorder/trial/report.h)."""
+    """`run` with the counters of each process that used CUDA (native/recorder/trial/report.h)."""
     counts, spans = Counter[str](), list[tuple[int, int]]()
     for report in folder.iterdir():
         rows = np.fromfile(report, [("name", "S24"), ("value", "<u8")])
@@ -197,7 +195,7 @@ def _with_reports(run: Run, folder: Path) -> Run:
 
 
 def busy_cores() -> float | None:
-    """How many cores of this host other programs use now; None where the system does not say."""
+    """Number of busy cores of this host; None where /proc/stat is missing."""
 
     def busy_ticks() -> int:
         user, nice, system, _, _, irq, soft, *_ = map(int, Path("/proc/stat").read_text().split()[1:11])

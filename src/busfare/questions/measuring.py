@@ -23,7 +23,7 @@ Recorded = Literal[
     "default", "kernels", "copies", "sets", "calls", "all-calls", "waits", "events", "memory", "managed", "markers",
     "overheads", "graphs", "addresses", "messages",
 ]  # fmt: skip
-#: What `try` changes from outside besides environment variables.
+#: The changes of `try` except environment variables.
 MADE_OUTSIDE = ("pin", "pin,async", "spin", "block")
 #: Runs of each variant: fewer than three give no useful interval.
 LEAST_RUNS, MOST_RUNS = 3, 1000
@@ -69,17 +69,17 @@ class Record(Question):
 
 
 def tried_change(value: Any) -> str:
-    """'pin', 'pin,async', 'spin', 'block' or an environment variable, 'NAME=VALUE'."""
+    """'pin', 'pin,async', 'spin', 'block' or an environment variable 'NAME=VALUE'."""
     if value in MADE_OUTSIDE or re.match(r"[A-Z_][A-Z0-9_]*=", str(value)):
         return str(value)
     changes = "; ".join(MADE_OUTSIDE)
-    raise InputError(f"{q.shown(value)} is unknown; give {changes}; or a variable as NAME=VALUE")
+    raise InputError(f"{q.shown(value)} is unknown; give {changes}; or an environment variable NAME=VALUE")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Try(Question):
-    """`change`: what is tried, all that may help where none is given; `runs`: the most of each variant; `compare`: files
-    that the program writes; `timeout`: of one run, s; `recorded_on`: the node that predictions are for.
+    """`change`: the changes to try (default: those that may help); `runs`: most runs of each variant; `compare`: files that
+    the program writes; `timeout`: of one run, s; `recorded_on`: the node of this machine, for predictions.
     """
 
     change: Annotated[tuple[str, ...], q.repeated(tried_change)] = ()

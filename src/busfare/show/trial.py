@@ -1,4 +1,4 @@
-"""The document of `try`: predicted beside measured."""
+"""The document of `try`: predicted and measured times of each change."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from busfare.show.words import worded
 
 RUN = COLOUR["whole run"]
 EXPLAINED = (
-    "Measured: wall-clock time from the first CUDA call to the last, median of the runs; in brackets 95 % confidence "
-    "intervals. Predicted: by replaying the recording with the change; in brackets 80 % prediction intervals; hatched in "
-    "figures."
+    "Measured: wall-clock time from the first CUDA call to the last, median of the runs, with 95 % confidence intervals in "
+    "brackets. Predicted: simulated from the recording, with 80 % prediction intervals in brackets; hatched in figures."
 )
-#: How the output of a changed program compares.
+#: How the output of a changed program compares with the unchanged one; why not to use a change.
 OUTPUTS = {"identical": "identical", "same": "same result", "altered": "ALTERED", "failed": "program FAILED"}
-#: Why the library left copies as they were.
+WRONG = {"altered": "it alters the output", "failed": "it makes the program fail"}
+#: Why the library did not change a copy.
 KEPT = {
     "small": "too small",
     "first-use": "copied once",
     "capture": "in CUDA graphs",
-    "host-visible": "to memory that the CPU can read",
-    "stack": "in stack memory",
+    "host-visible": "to managed or mapped memory",
+    "stack": "on the stack",
     "refused": "refused by the driver",
-    "limit": "above the limit of pinned memory",
-    "brief": "freed after two copies or fewer",
+    "limit": "above half of the free memory",
+    "brief": "freed after at most two copies",
 }
 
 
 def trial_document(result: Try) -> Document:
-    """A row for each change; what was not tried; what to write in the program."""
+    """The measured changes, those not tried, and how to make the best change in the program."""
     result = worded(result)
     base = result.baseline
     unchanged = between(base.measured_seconds, base.measured_low_seconds, base.measured_high_seconds)
     facts = (
-        f"unchanged: {unchanged}, whole process {time(base.process_seconds)} ({several(base.runs, 'run')}); recorded: "
-        f"{time(base.recorded_seconds)}; copies {size(base.pageable_bytes)} from or to pageable memory"
+        f"unchanged: {unchanged} in {several(base.runs, 'run')}; whole process {time(base.process_seconds)}, with the "
+        f"recorder {time(base.recorded_seconds)}; pageable copies {size(base.pageable_bytes)}"
     )
     blocks: list[Block] = [Text(_verdict(result), "verdict")]
     blocks += [Text(remark, "warning") for remark in result.remarks]
@@ -58,9 +58,9 @@ def trial_document(result: Try) -> Document:
 
 
 def _verdict(result: Try) -> str:
-    """The best change that keeps the output, and every change that slows the program down or alters its output."""
-    altered = [row.change for row in result.runs if row.output in ("altered", "failed")]
-    speedups = {row.change: row.speedup for row in result.runs if row.change not in altered and row.certain}
+    """The fastest change with the same output, and the changes that slow the program down or break it."""
+    wrong = {row.change: WRONG[row.output] for row in result.runs if row.output in WRONG}
+    speedups = {row.change: row.speedup for row in result.runs if row.change not in wrong and row.certain}
     certain = {change: speedup for change, speedup in speedups.items() if speedup is not None}
     best = max(certain, key=lambda change: certain[change], default=None)
     if best is not None and certain[best] > 1:
@@ -70,14 +70,14 @@ def _verdict(result: Try) -> str:
             f"process takes {time(process)} instead of {time(result.baseline.process_seconds)}."
         )
     elif not result.runs:
-        line = "Nothing can be tried on this program."
+        line = "No change is worth trying on this program."
     else:
         line = "No change makes the program measurably faster."
     slower = [
         f"`{change}` slows it down: {ratio(speedup)}." for change, speedup in certain.items() if speedup < 1
     ]
-    wrong = [f"Do not use `{change}`: it alters the output." for change in altered]
-    return " ".join([line, *slower, *wrong])
+    unusable = [f"Do not use `{change}`: {why}." for change, why in wrong.items()]
+    return " ".join([line, *slower, *unusable])
 
 
 def _changes(result: Try) -> Table:
@@ -94,6 +94,7 @@ def _changes(result: Try) -> Table:
         "predicted": lambda row: row.shown(row.predicted_seconds),
         "measured": measured,
         "speedup": speedup,
+        "whole process": lambda row: between(row.process_seconds, None, None),
     }
     return table(result.runs, "", {"change": "change"}, figures, {"output": lambda row: OUTPUTS[row.output]})
 
@@ -104,14 +105,11 @@ def _bars(result: Try) -> Figure:
     measured = BarSeries("measured", RUN, [bar(base), *(bar(row.measured_seconds or 0.0) for row in rows)])
     predicted = BarSeries("predicted", RUN, [bar(base), *map(bar, rows)])
     names = ["unchanged", *(row.change for row in rows)]
-    return Figure(
-        "runs",
-        Bars(names, [measured, predicted], "first to last CUDA call; hatched: predicted"),
-    )
+    return Figure("runs", Bars(names, [measured, predicted], "first to last CUDA call; hatched: predicted"))
 
 
 def _notes(row: Tried, pageable_bytes: int) -> list[str]:
-    """What a change did, what it left as it was, and how it altered the output."""
+    """What a change did and did not change, and how it altered the output."""
     lines = []
     if row.changed_bytes:
         share = (
@@ -122,7 +120,7 @@ def _notes(row: Tried, pageable_bytes: int) -> list[str]:
         pinned = f"; pinning took {time(row.pinning_seconds)}" if row.pinning_seconds else ""
         lines.append(f"{row.change}: changed {size(row.changed_bytes)}{share}{pinned}.")
     if kept := [f"{size(bytes_)} {KEPT[reason]}" for reason, bytes_ in row.kept_bytes.items() if bytes_]:
-        lines.append(f"{row.change}: left as they were: {', '.join(kept)}.")
+        lines.append(f"{row.change}: not changed: {', '.join(kept)}.")
     if row.difference:
         line = f", line {row.difference.line}" if row.difference.line else ""
         what = f"{row.difference.unchanged!r} became {row.difference.changed!r}"

@@ -44,22 +44,22 @@ record = Command(
 
 try_ = Command(
     "try",
-    "Make the advised changes to an unmodified program from outside, and measure what they gain.\n\n"
-    "Runs the program with and without each change in alternation, and compares its output. Standard input is given to "
-    "each run where it is a file. The exit status is 1 if a change alters the output.",
+    "Apply the advised changes to a program without editing it, and measure the speedup.\n\n"
+    "Runs the program with and without each change in alternation, and compares its output. If standard input is a file, "
+    "each run reads it. The exit status is 1 if a change alters the output or makes the program fail.",
     "programs.try_",
     argument("command -- PROGRAM [ARGUMENTS]", "The program to run.", type=str, nargs=-1, required=True),
     option(
         "--change CHANGE",
-        "pin; pin,async; spin; block; or NAME=VALUE of the environment.",
+        "pin; pin,async; spin; block; or an environment variable NAME=VALUE.",
         multiple=True,
     ),
-    option("--runs N", "Runs of each variant at most.", default="10"),
-    option("--compare FILE", "Also compare this file, which the program writes.", type=PATH, multiple=True),
+    option("--runs N", "Maximum number of runs of each variant.", default="10"),
+    option("--compare FILE", "Also compare this file that the program writes.", type=PATH, multiple=True),
     option("--timeout S", "Time limit of a run in seconds."),
-    option("--from recorded_on NODE", "Predict for this node. Default: from the GPU name."),
+    option("--from recorded_on NODE", "Node of this machine, for predictions. Default: from the GPU name."),
     "Output",
-    option("--keep FILE", "Append the result to this file as a line of JSON.", type=OUTPUT),
+    option("--keep FILE", "Append the result to this file as one line of JSON.", type=OUTPUT),
     SHOWN,
 )
 
