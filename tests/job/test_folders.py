@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import busfare
-from busfare import api
+from busfare.answers import job as answers_job
 from busfare.errors import InputError
 from busfare.trace.readers.recorded.file import HEADER, HEADER_BYTES, MAGIC, VERSION
 from tests.conftest import answer, refused, run, shown
@@ -37,8 +37,8 @@ def folder(tmp_path: Path) -> Path:
 def test_what_if_names_what_it_left_out(
     folder: Path, least: int, fit: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(api, "LEAST_RANKS", least)
-    monkeypatch.setattr(api, "ranks_that_fit", lambda _sample, _paths: fit)
+    monkeypatch.setattr(answers_job, "LEAST_RANKS", least)
+    monkeypatch.setattr(answers_job, "ranks_that_fit", lambda _sample, _paths: fit)
     left = {row["id"]: row for row in answer("what-if", folder, "--remove", "h2d")["omissions"]}
     assert left["unreadable"]["count"] == 2
     assert left["unreadable"]["what"].startswith(f"files could not be read: skipped ({folder / 'bad.json'}: ")

@@ -68,7 +68,8 @@ def chosen_changes(
     try:
         traces = [read_trace(path) for path in trace_paths(recording)]
     except BusfareError as error:
-        remarks.append(statement("try.not-recorded", why=str(error)))
+        if first.cuda_seconds is not None:
+            remarks.append(statement("try.not-recorded", why=str(error)))
     wanted = question.change or tuple(CHANGES)
     gains, refused = dict[str, Gain](), list[Refused]()
     for change in dict.fromkeys(wanted):
