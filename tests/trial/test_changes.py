@@ -10,7 +10,8 @@ from tests.trial.conftest import Run
 
 SCENARIOS = (
     "repeat", "back", "large", "small", "stack", "async", "any", "captured", "rows", "growing", "slices", "neighbours",
-    "brief", "given-back", "own-pins", "destroyed", "non-blocking", "fork", "threads", "next",
+    "brief", "given-back", "own-pins", "destroyed", "non-blocking", "late-stream", "unknown-side", "locked",
+    "fork", "threads", "next",
 )  # fmt: skip
 
 
@@ -84,6 +85,18 @@ def test_asynchronous_copies_of_pinned_memory_are_waited_for(run: Run) -> None:
     pinned = [n for n, call in enumerate(calls) if call.startswith(("h2d-async pinned", "d2h-async pinned"))]
     assert pinned
     assert all(calls[n + 1] == "synchronize" for n in pinned)
+
+
+def test_the_source_of_a_managed_copy_is_no_longer_pinned(run: Run) -> None:
+    changed = run("pin", "unknown-side", FAKE_MANAGED="1")
+    assert (changed.status, changed.output) == (0, "right\n")
+    assert "any-async pageable 1048576" in changed.calls
+
+
+def test_memory_of_a_captured_copy_is_never_pinned_again(run: Run) -> None:
+    calls = run("pin", "captured").calls
+    assert calls.count("unregister") == 1
+    assert "pinned" not in " ".join(calls[calls.index("unregister") :])
 
 
 def test_copies_of_a_graph_are_kept(run: Run) -> None:

@@ -3,6 +3,11 @@ and the test program are what it runs.
 """
 
 import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -11,7 +16,7 @@ import pytest
 
 import busfare
 from busfare.answers.trial_changes import Gain, Predictions, chosen_changes
-from busfare.measure.trial import Run
+from busfare.measure.trial import Run, _input
 from busfare.questions import Try as Question
 from tests.recorder.conftest import Built
 from tests.trial.conftest import Command
@@ -78,6 +83,43 @@ def test_a_program_that_takes_too_long_is_ended(command: Command) -> None:
     done = command("--timeout", "0.2", "--", "sleep", "1000")
     assert done.returncode == 2
     assert "the unchanged program exceeds --timeout" in done.stderr
+
+
+def test_a_program_with_a_single_call_of_cuda_is_measured(command: Command) -> None:
+    script = "import ctypes; ctypes.CDLL('libcuda.so.1').cuInit(0)"
+    done = command("--change", "spin", "--runs", "3", "--json", "--", sys.executable, "-c", script)
+    assert done.returncode == 0, done.stderr
+    assert result(done)["runs"][0]["speedup"] > 0
+
+
+def test_a_program_that_cannot_be_executed_is_named(tmp_path: Path) -> None:
+    (tmp_path / "program").write_text("no interpreter")
+    with (tmp_path / "program").open() as given:
+        saved = os.dup(0)
+        os.dup2(given.fileno(), 0)
+        try:
+            with pytest.raises(FileNotFoundError), _input():
+                raise FileNotFoundError
+        finally:
+            os.dup2(saved, 0)
+            os.close(saved)
+
+
+def test_a_signal_ends_the_program_and_restores_its_files(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    out, started = tmp_path / "out.dat", tmp_path / "started"
+    out.write_text("mine")
+    out.chmod(0o600)
+    os.mkfifo(started)
+    line = [sys.executable, "-m", "busfare", "try", "--compare", "out.dat", "--", "sh", "-c"]
+    process = subprocess.Popen([*line, "echo $$ > started; exec sleep 1000"], env=environment, cwd=tmp_path)
+    program = int(started.read_text())  # waits for the program
+    process.terminate()
+    assert process.wait(30) == 128 + signal.SIGTERM
+    with pytest.raises(ProcessLookupError):
+        os.kill(program, 0)
+    assert (out.read_text(), out.stat().st_mode & 0o777) == ("mine", 0o600)
 
 
 def test_without_a_driver_the_status_is_3(command: Command) -> None:
@@ -147,6 +189,22 @@ def test_predicted_gains_are_those_of_what_if_less_the_costs_of_the_library() ->
     half = predicted("pin", changed_bytes=50)
     assert half.seconds == pytest.approx(gain.seconds / 2)
     assert predicted("pin,async").seconds is not None
+
+
+def test_costs_of_parallel_processes_are_not_added(tmp_path: Path) -> None:
+    counts = Counter({"pageable_copies": 3, "pageable_bytes": 100, "changed_bytes": 100})
+    alone = Run(0, 1.0, [b""], "", 1.0, counts | Counter(pinned_bytes=1 << 30))
+    pair = Run(0, 1.0, [b""], "", 1.0, counts | Counter(pinned_bytes=2 << 30))
+    for name in ("a.json.gz", "b.json.gz"):
+        shutil.copy(IMAGES, tmp_path / name)
+
+    def what_if(*_: Any, **given: Any) -> Any:
+        return busfare.what_if(IMAGES, **given)
+
+    question, predictions = Question.of(change="pin"), Predictions(what_if, busfare.report)
+    single, _, _ = chosen_changes(question, IMAGES, predictions, alone)
+    double, _, _ = chosen_changes(question, tmp_path, predictions, pair)
+    assert double["pin"].seconds == pytest.approx(single["pin"].seconds)
 
 
 def test_a_gain_too_small_to_measure_is_refused_without_an_option() -> None:

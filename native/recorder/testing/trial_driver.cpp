@@ -13,6 +13,8 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -21,6 +23,7 @@ using Address = uintptr_t;
 std::map<Address, size_t> g_device, g_registered, g_allocated;
 std::vector<std::function<void()>> g_queue;  ///< of all streams, in order
 bool g_captured = false;
+void* g_internal = nullptr;  ///< memory of the driver
 unsigned g_scheduling = 0;
 
 const char* within(const std::map<Address, size_t>& ranges, const void* memory) {
@@ -90,6 +93,9 @@ int fake_registered() {
 unsigned fake_scheduling() {
     return g_scheduling;
 }
+void fake_internal() {
+    g_internal = std::malloc(100);
+}
 void fake_capture(int on) {
     g_captured = on;
 }
@@ -118,6 +124,7 @@ CUresult cuCtxSetCurrent(CUcontext) {
 }
 CUresult cuCtxDestroy_v2(CUcontext) {
     if (!g_registered.empty()) fail("memory is registered in a context that is destroyed");
+    if (!g_allocated.empty()) fail("memory is allocated in a context that is destroyed");
     return CUDA_SUCCESS;
 }
 CUresult cuMemAlloc_v2(CUdeviceptr* memory, size_t bytes) {
@@ -131,10 +138,17 @@ CUresult cuMemHostAlloc(void** memory, size_t bytes, unsigned) {
     g_allocated[reinterpret_cast<Address>(*memory)] = bytes;
     return CUDA_SUCCESS;
 }
+CUresult cuMemFreeHost(void* memory) {
+    g_allocated.erase(reinterpret_cast<Address>(memory));
+    std::free(memory);
+    return CUDA_SUCCESS;
+}
 CUresult cuMemHostRegister_v2(void* memory, size_t bytes, unsigned) {
     if (std::getenv("FAKE_REFUSE")) return CUDA_ERROR_OUT_OF_MEMORY;
     const auto begin = reinterpret_cast<Address>(memory);
     if (!mapped(begin, bytes)) return CUDA_ERROR_INVALID_VALUE;
+    // Another thread, which has a lock that this one waits for, frees memory of the driver.
+    std::thread([] { std::free(std::exchange(g_internal, nullptr)); }).join();
     for (const auto& [other, size] : g_registered) {
         if (begin < other + size && other < begin + bytes) return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
     }
@@ -182,6 +196,9 @@ CUresult cuCtxSynchronize() {
 }
 CUresult cuEventCreate(CUevent* event, unsigned) {
     *event = reinterpret_cast<CUevent>(2);
+    return CUDA_SUCCESS;
+}
+CUresult cuEventDestroy_v2(CUevent) {
     return CUDA_SUCCESS;
 }
 CUresult cuEventRecord(CUevent, CUstream) {

@@ -219,9 +219,10 @@ bool run(const std::string& scenario) {
     }
     if (scenario == "destroyed") {
         char* const host = filled(0, kBytes);
-        const bool right = three_times(host, kBytes);
+        bool right = three_times(host, kBytes);
         CUDA(cuCtxDestroy, _v2)(nullptr);
-        return right && fake("fake_registered") == 0;
+        right &= fake("fake_registered") == 0 && three_times(host, kBytes);
+        return right;
     }
     if (scenario == "non-blocking") {
         CUstream stream = nullptr;
@@ -229,6 +230,33 @@ bool run(const std::string& scenario) {
         char* const host = filled(3, kBytes);
         to_gpu(host, kBytes);
         return *reinterpret_cast<char*>(g_device + kBytes - 1) == 3;  // without waiting
+    }
+    if (scenario == "late-stream") {
+        char* const host = filled(3, kBytes);
+        to_gpu(host, kBytes);
+        CUstream stream = nullptr;
+        CUDA(cuStreamCreate, )(&stream, CU_STREAM_NON_BLOCKING);
+        return *reinterpret_cast<char*>(g_device + kBytes - 1) == 3;  // without waiting
+    }
+    if (scenario == "unknown-side") {  // an asynchronous copy to memory that may be managed
+        char* const host = filled(0, kBytes);
+        bool right = three_times(host, kBytes);
+        std::memset(host, 9, kBytes);
+        CUDA(cuMemcpyAsync, )(g_device, reinterpret_cast<CUdeviceptr>(host), kBytes, nullptr);
+        std::memset(host, 77, kBytes);
+        right &= there(9, kBytes);
+        std::free(host);
+        return right;
+    }
+    if (scenario == "locked") {  // the driver frees memory that lies between what is pinned
+        char* const low = filled(0, kBytes / 16);
+        fake("fake_internal");
+        bool right = three_times(low, kBytes / 16);
+        for (int time = 0; time < 2; ++time) {
+            right &= three_times(filled(0, kBytes), kBytes);
+            fake("fake_internal");
+        }
+        return right;
     }
     if (scenario == "fork") {
         char* const host = filled(0, kBytes);

@@ -5,6 +5,7 @@
 #include "calls.h"
 
 #include <atomic>
+#include <optional>
 #include <utility>
 
 #include "driver.h"
@@ -63,35 +64,43 @@ CUresult moved(const Copy& copy, Call&& call) {
     if (Inside::active() || !active()) return call();
     const Inside inside;
     if (!copy.bytes) return call();
-    const PinUse earlier(copy.host, copy.bytes, false);
-    if (!earlier && !earlier.partly() && !pageable(copy.host)) return call();
+    std::optional<PinUse> use(std::in_place, copy.host, copy.bytes, false);
+    const bool earlier{*use};
+    if (!earlier && !use->partly() && !pageable(copy.host)) return call();
     count_copy(kPageableCopies, copy.bytes);
     const auto kept = [&](Count why) {
         count_copy(why, copy.bytes);
         if (!earlier) release_pins(copy.host, copy.bytes);
+        const CUresult result = call();
+        if (result != CUDA_ERROR_INVALID_VALUE || !any_pins()) return result;
+        release_pins(copy.host, copy.bytes);  // another thread may have pinned a part meanwhile
         return call();
     };
     const bool may_stage = changes().stage && copy.to_gpu && copy.device;
     if (!changes().pin && !may_stage) return call();
     if (!copy.blocking && captured(copy)) {
-        if (!earlier) never_pin(copy.host, copy.bytes);  // replays of the graph copy it without a call
+        use.reset();
+        never_pin(copy.host, copy.bytes);  // replays of the graph copy it without a call
         return kept(kKeptCapture);
     }
     if (may_stage && !earlier && copy.bytes >= kLeastStaged) {
         if (!hidden(copy.device)) return kept(kKeptVisible);
-        const bool wait = copy.blocking && g_must_arrive.load(std::memory_order_relaxed);
+        // The streams of threads do not wait for each other.
+        const bool wait = copy.blocking && (g_must_arrive || copy.stream == CU_STREAM_PER_THREAD);
         if (!changes().dry && !staged(copy.device, copy.host, copy.bytes, copy.stream, wait))
             return kept(kKeptRefused);
         count_copy(kChangedCopies, copy.bytes);
         return changes().dry ? call() : CUDA_SUCCESS;
     }
     if (!changes().pin) return kept(kKeptSmall);
-    const PinUse use(copy.host, copy.bytes, true);
-    if (!use) return kept(use.why());
+    use.emplace(copy.host, copy.bytes, true);
+    if (!*use) return kept(use->why());
     CUresult result = call();
     // Copies of pageable memory return when the host memory may be reused or read.
-    if (result == CUDA_SUCCESS && !copy.blocking && !changes().dry)
+    if (result == CUDA_SUCCESS && !copy.blocking && !changes().dry) {
+        const BesideCaptures beside;
         result = REAL(cuStreamSynchronize)(copy.stream);
+    }
     count_copy(kChangedCopies, copy.bytes);
     note_call();
     return result;
@@ -101,6 +110,8 @@ CUresult moved(const Copy& copy, Call&& call) {
 Copy of_rows(const CUDA_MEMCPY2D* rows, bool blocking, CUstream stream) {
     Copy copy{nullptr, 0, 0, true, blocking, stream};
     if (!rows || !rows->Height) return copy;
+    if (rows->srcMemoryType == CU_MEMORYTYPE_UNIFIED || rows->dstMemoryType == CU_MEMORYTYPE_UNIFIED)
+        release_all_pins();  // it may be host memory that is pinned, wholly or in part
     const bool from_host = rows->srcMemoryType == CU_MEMORYTYPE_HOST;
     if (from_host == (rows->dstMemoryType == CU_MEMORYTYPE_HOST)) return copy;
     const auto* const host = static_cast<const char*>(from_host ? rows->srcHost : rows->dstHost);
@@ -119,7 +130,12 @@ Copy of_any(CUdeviceptr to, CUdeviceptr from, size_t bytes, bool blocking, CUstr
     Copy copy{nullptr, 0, 0, false, blocking, stream};
     if (!active()) return copy;
     const bool to_gpu = hidden(to), from_gpu = hidden(from);
-    if (to_gpu == from_gpu) return copy;
+    if (to_gpu == from_gpu) {  // to managed memory, or within the host's: as if nothing was pinned
+        for (const CUdeviceptr host : {to, from}) {
+            if (!to_gpu) release_pins(reinterpret_cast<const void*>(host), bytes);
+        }
+        return copy;
+    }
     copy = {reinterpret_cast<const void*>(to_gpu ? from : to),
             bytes,
             to_gpu ? to : from,
@@ -136,19 +152,27 @@ CUstream of_thread(CUstream stream) {
     return stream ? stream : CU_STREAM_PER_THREAD;
 }
 
-void note_stream(unsigned flags) {
-    if (flags & CU_STREAM_NON_BLOCKING) g_must_arrive = true;
+void must_arrive() {
+    if (!g_must_arrive.exchange(true)) wait_for_staged();
 }
 
-/// Wrapper that notes the time of a call, or first unpins everything. `Number` makes it unique.
-template <typename Function, size_t Number, bool Releases>
+void note_stream(unsigned flags) {
+    if (flags & CU_STREAM_NON_BLOCKING) must_arrive();
+}
+
+/// What a call releases first: pins, or also the buffers of copies.
+enum class Releases { kNone, kPins, kAll };
+
+/// Wrapper that notes the time of a call, and releases memory first. `Number` makes it unique.
+template <typename Function, size_t Number, Releases What>
 struct Noted;
-template <typename... Arguments, size_t Number, bool Releases>
-struct Noted<CUresult(Arguments...), Number, Releases> {
+template <typename... Arguments, size_t Number, Releases What>
+struct Noted<CUresult(Arguments...), Number, What> {
     static inline const char* name = nullptr;
     static CUresult call(Arguments... arguments) {
         static auto* const function = real<CUresult(Arguments...)>(name);
-        if (Releases) release_all_pins();
+        if (What != Releases::kNone) release_all_pins();
+        if (What == Releases::kAll) free_rings();
         note_call();
         const CUresult result = function(arguments...);
         note_call();
@@ -238,11 +262,11 @@ SHOWN cuStreamCreateWithPriority(CUstream* stream, unsigned flags, int priority)
     return REAL(cuStreamCreateWithPriority)(stream, flags, priority);
 }
 SHOWN cuPointerSetAttribute(const void* value, CUpointer_attribute attribute, CUdeviceptr pointer) {
-    g_must_arrive = true;
+    must_arrive();
     return REAL(cuPointerSetAttribute)(value, attribute, pointer);
 }
 SHOWN cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr pointer) {
-    g_must_arrive = true;
+    must_arrive();
     return REAL(cuIpcGetMemHandle)(handle, pointer);
 }
 
@@ -267,8 +291,9 @@ extern "C" CUresult cuGetProcAddress_v1(const char*, void**, int, cuuint64_t);
     Shown {                                                                       \
         #name, base, Noted<decltype(::name), __COUNTER__, releases>::shown(#name) \
     }
-#define NOTED(name, base) WRAPPED(name, base, false)
-#define RELEASING(name, base) WRAPPED(name, base, true)
+#define NOTED(name, base) WRAPPED(name, base, Releases::kNone)
+#define RELEASING(name, base) WRAPPED(name, base, Releases::kPins)
+#define ENDING(name, base) WRAPPED(name, base, Releases::kAll)
 
 std::span<const Shown> calls() {
     static const Shown all[] = {
@@ -291,13 +316,17 @@ std::span<const Shown> calls() {
         CALL(cuIpcGetMemHandle, "cuIpcGetMemHandle"),
         CALL(cuMemHostRegister_v2, "cuMemHostRegister"),
         // Calls that end registrations, and copies of host memory that may be partly pinned.
-        RELEASING(cuCtxDestroy_v2, "cuCtxDestroy"),
-        RELEASING(cuDevicePrimaryCtxRelease_v2, "cuDevicePrimaryCtxRelease"),
-        RELEASING(cuDevicePrimaryCtxReset_v2, "cuDevicePrimaryCtxReset"),
+        ENDING(cuCtxDestroy_v2, "cuCtxDestroy"),
+        ENDING(cuDevicePrimaryCtxRelease_v2, "cuDevicePrimaryCtxRelease"),
+        ENDING(cuDevicePrimaryCtxReset_v2, "cuDevicePrimaryCtxReset"),
         RELEASING(cuMemcpyHtoA_v2, "cuMemcpyHtoA"),
         RELEASING(cuMemcpyHtoA_v2_ptds, "cuMemcpyHtoA"),
         RELEASING(cuMemcpyAtoH_v2, "cuMemcpyAtoH"),
         RELEASING(cuMemcpyAtoH_v2_ptds, "cuMemcpyAtoH"),
+        RELEASING(cuMemcpyHtoAAsync_v2, "cuMemcpyHtoAAsync"),
+        RELEASING(cuMemcpyHtoAAsync_v2_ptsz, "cuMemcpyHtoAAsync"),
+        RELEASING(cuMemcpyAtoHAsync_v2, "cuMemcpyAtoHAsync"),
+        RELEASING(cuMemcpyAtoHAsync_v2_ptsz, "cuMemcpyAtoHAsync"),
         RELEASING(cuMemcpy3D_v2, "cuMemcpy3D"),
         RELEASING(cuMemcpy3D_v2_ptds, "cuMemcpy3D"),
         RELEASING(cuMemcpy3DAsync_v2, "cuMemcpy3DAsync"),

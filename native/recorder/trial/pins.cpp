@@ -27,13 +27,17 @@ using Ranges = std::map<uintptr_t, Range>;
 
 std::mutex g_mutex;  ///< guards the following, which is never destroyed: programs free memory until they end
 auto& g_pinned = *new Ranges;
+/// The pages of `g_pinned` and of what is being pinned. The driver frees memory under its locks, which a
+/// thread with `g_mutex` may wait for: it must find here, without that, that none of it is pinned.
+std::mutex g_pages_mutex;
+auto& g_pages = *new Ranges;
 auto& g_seen = *new std::map<uintptr_t, uintptr_t>;     ///< copied once
 auto& g_refused = *new std::map<uintptr_t, uintptr_t>;  ///< the driver failed to pin it
 auto& g_brief = *new std::map<uintptr_t, unsigned>;     ///< how often freed after few copies
 constexpr size_t kMostSeen = 4096;
 /// Memory at an address is no longer pinned once it was freed kMostBrief times after kFewCopies or fewer.
 constexpr unsigned kFewCopies = 2, kMostBrief = 2;
-std::atomic<uintptr_t> g_lowest{UINTPTR_MAX}, g_highest{0};
+std::atomic<uintptr_t> g_lowest{UINTPTR_MAX}, g_highest{0};  ///< of `g_pages`
 std::atomic<uint64_t> g_bytes{0};
 
 uintptr_t page() {
@@ -41,9 +45,16 @@ uintptr_t page() {
     return size;
 }
 
-void note_bounds() {
-    g_lowest = g_pinned.empty() ? UINTPTR_MAX : g_pinned.begin()->first;
-    g_highest = g_pinned.empty() ? 0 : std::prev(g_pinned.end())->second.end;
+/// Notes that the pages of a range are pinned; with null, that they are no more.
+void note_pages(uintptr_t begin, const Range* range) {
+    const std::lock_guard lock(g_pages_mutex);
+    if (range) {
+        g_pages[begin] = *range;
+    } else {
+        g_pages.erase(begin);
+    }
+    g_lowest = g_pages.empty() ? UINTPTR_MAX : g_pages.begin()->first;
+    g_highest = g_pages.empty() ? 0 : std::prev(g_pages.end())->second.end;
 }
 
 /// Half of the memory that was free at the first pinning.
@@ -100,8 +111,8 @@ Ranges::iterator unpin(Ranges::iterator at) {
         if (before != at->second.context) REAL(cuCtxSetCurrent)(before);
     }
     g_bytes -= at->second.end - at->first;
+    note_pages(at->first, nullptr);
     const auto next = g_pinned.erase(at);
-    note_bounds();
     count(kPinningNs, now_ns() - begin);
     return next;
 }
@@ -120,21 +131,29 @@ uintptr_t mapped_until(uintptr_t end) {
 }
 
 /// Pins these pages; false if the driver fails.
-bool pin(uintptr_t begin, uintptr_t end) {
+bool pin(uintptr_t begin, const Range& range) {
+    note_pages(begin, &range);
     if (changes().dry) return true;
     const BesideCaptures beside;
     const uint64_t started = now_ns();
-    const CUresult result =
-        REAL(cuMemHostRegister_v2)(reinterpret_cast<void*>(begin), end - begin, CU_MEMHOSTREGISTER_PORTABLE);
+    const CUresult result = REAL(cuMemHostRegister_v2)(reinterpret_cast<void*>(begin), range.end - begin,
+                                                       CU_MEMHOSTREGISTER_PORTABLE);
     count(kPinningNs, now_ns() - started);
+    if (result != CUDA_SUCCESS) note_pages(begin, nullptr);
     return result == CUDA_SUCCESS;
 }
 
-/// Whether a part may be pinned (a cheap check).
-bool may_be_pinned(const void* memory, size_t bytes) {
-    const auto begin = reinterpret_cast<uintptr_t>(memory);
-    return begin < g_highest.load(std::memory_order_relaxed) &&
-           begin + bytes > g_lowest.load(std::memory_order_relaxed);
+/// Whether anything may be pinned there, or is used by copies where it is `of_heap`.
+bool may_be_pinned(const void* memory, size_t bytes, bool of_heap) {
+    const auto begin = reinterpret_cast<uintptr_t>(memory), end = begin + bytes;
+    if (begin >= g_highest.load(std::memory_order_relaxed) || end <= g_lowest.load(std::memory_order_relaxed))
+        return false;
+    const std::lock_guard lock(g_pages_mutex);
+    auto at = overlapping(g_pages, begin, end, kRangeEnd);
+    while (of_heap && at != g_pages.end() && at->first < end &&
+           (at->second.last <= begin || at->second.first >= end))
+        ++at;
+    return at != g_pages.end() && at->first < end;
 }
 
 }  // namespace
@@ -149,6 +168,7 @@ PinUse::PinUse(const void* memory, size_t bytes, bool may_pin) {
         at->second.last = std::max(at->second.last, last);
         ++at->second.uses;
         ++at->second.copies;
+        note_pages(at->first, &at->second);
         key_ = at->first;
         return;
     }
@@ -193,9 +213,11 @@ PinUse::PinUse(const void* memory, size_t bytes, bool may_pin) {
     why_ = kKeptRefused;
     // Double the range when it grows: a buffer that is copied part by part is not pinned again for each part.
     const uintptr_t twice = std::min(range.end + (range.end - begin), mapped_until(range.end));
-    if (grows && twice > range.end && g_bytes + (twice - begin) <= most_pinned() && pin(begin, twice)) {
-        range.end = range.last = twice;
-    } else if (!pin(begin, range.end)) {
+    Range larger = range;
+    larger.end = larger.last = twice;
+    if (grows && twice > range.end && g_bytes + (twice - begin) <= most_pinned() && pin(begin, larger)) {
+        range = larger;
+    } else if (!pin(begin, range)) {
         if (g_refused.size() >= kMostSeen) g_refused.clear();
         g_refused[first] = last;
         return;
@@ -203,7 +225,6 @@ PinUse::PinUse(const void* memory, size_t bytes, bool may_pin) {
     count_copy(kPinnedRanges, range.end - begin);
     g_bytes += range.end - begin;
     g_pinned[begin] = range;
-    note_bounds();
     key_ = begin;
 }
 
@@ -219,7 +240,7 @@ bool any_pins() {
 }
 
 void release_pins(const void* memory, size_t bytes, bool of_heap) {
-    if (!active() || !may_be_pinned(memory, bytes)) return;
+    if (!active() || !may_be_pinned(memory, bytes, of_heap)) return;
     const Inside inside;
     const auto begin = reinterpret_cast<uintptr_t>(memory), end = begin + bytes;
     std::unique_lock lock(g_mutex);

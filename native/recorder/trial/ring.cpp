@@ -93,8 +93,8 @@ auto& g_fillers = *new Fillers;
 /// The next buffer, after its last copy has completed; null on failure.
 Buffer* free_buffer(Ring& ring) {
     Buffer& buffer = ring.buffers[ring.next++ % kBuffers];
-    if (buffer.memory) return REAL(cuEventSynchronize)(buffer.sent) == CUDA_SUCCESS ? &buffer : nullptr;
     const BesideCaptures beside;
+    if (buffer.memory) return REAL(cuEventSynchronize)(buffer.sent) == CUDA_SUCCESS ? &buffer : nullptr;
     void* memory = nullptr;
     if (REAL(cuEventCreate)(&buffer.sent, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) return nullptr;
     const uint64_t begin = now_ns();
@@ -121,10 +121,42 @@ bool staged(CUdeviceptr to, const void* from, size_t bytes, CUstream stream, boo
         if (REAL(cuMemcpyHtoDAsync_v2)(to + at, buffer->memory, piece, stream) != CUDA_SUCCESS) return false;
         if (REAL(cuEventRecord)(buffer->sent, stream) != CUDA_SUCCESS) return false;
         at += piece;
-        if (at == bytes && wait) return REAL(cuEventSynchronize)(buffer->sent) == CUDA_SUCCESS;
+        if (at == bytes && wait) {
+            const BesideCaptures beside;
+            if (REAL(cuEventSynchronize)(buffer->sent) != CUDA_SUCCESS) return false;
+        }
     }
     count_copy(kStagedCopies, bytes);
     return true;
+}
+
+void wait_for_staged() {
+    if (!active()) return;
+    const std::lock_guard lock(g_mutex);
+    const BesideCaptures beside;
+    for (auto& [context, ring] : g_rings) {
+        for (const Buffer& buffer : ring.buffers) {
+            if (buffer.memory) REAL(cuEventSynchronize)(buffer.sent);
+        }
+    }
+}
+
+void free_rings() {
+    if (!active()) return;
+    const Inside inside;
+    wait_for_staged();
+    const std::lock_guard lock(g_mutex);
+    CUcontext before = nullptr;
+    if (!g_rings.empty()) REAL(cuCtxGetCurrent)(&before);
+    for (auto& [context, ring] : g_rings) {
+        REAL(cuCtxSetCurrent)(context);
+        for (const Buffer& buffer : ring.buffers) {
+            if (buffer.memory) REAL(cuMemFreeHost)(buffer.memory);
+            if (buffer.sent) REAL(cuEventDestroy_v2)(buffer.sent);
+        }
+    }
+    if (!g_rings.empty()) REAL(cuCtxSetCurrent)(before);
+    g_rings.clear();
 }
 
 }  // namespace busfare::trial

@@ -13,4 +13,10 @@ constexpr size_t kLeastStaged = size_t{64} << 10;
 /// whole copy.
 bool staged(CUdeviceptr to, const void* from, size_t bytes, CUstream stream, bool wait);
 
+/// Waits until all staged copies are done.
+void wait_for_staged();
+
+/// Frees the buffers of all contexts, before one of them ends: the next may have its address.
+void free_rings();
+
 }  // namespace busfare::trial

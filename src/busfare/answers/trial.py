@@ -106,7 +106,7 @@ def tried(
         first = _checked(program.run(DRY), program)
         say(0.1, "recording")
         recording = Path(folder) / "recording"
-        recorded = _checked(program.recorded(recording), program)
+        recorded = _checked(program.recorded(recording, first.seconds), program)
         say(0.2, "predicting")
         gains, refused, remarks = chosen_changes(question, recording, predictions, first)
         busy, unchanged, changed = _rounds(program, list(gains), question.runs, first, say)

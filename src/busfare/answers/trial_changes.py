@@ -107,8 +107,10 @@ def _gain(
         return Gain(None, reason=None if predicted.reason is UNSET else predicted.reason), None
     gain, *costs = 0.0, 0.0, 0.0, 0.0
     for trace in traces:
-        added, *more = _costs(trace, question.recorded_on, change, first)
-        gain, costs = gain + added, [a + b for a, b in zip(costs, more, strict=True)]
+        added, *more = _costs(trace, question.recorded_on, change, first.counts["pinned_bytes"] / len(traces))
+        # Processes do this beside each other: the mean of them.
+        gain += added / len(traces)
+        costs = [a + b / len(traces) for a, b in zip(costs, more, strict=True)]
     cost, least, most = costs
     gain += predicted.gain_seconds
     if "async" not in change:  # it changes no buffers that the program makes anew for each copy
@@ -119,9 +121,11 @@ def _gain(
     return row, None if worth else statement("try.saves-little", seconds=max(row.high, 0.0))
 
 
-def _costs(trace: Trace, recorded_on: Any, change: str, dry: Run) -> tuple[float, float, float, float]:
+def _costs(
+    trace: Trace, recorded_on: Any, change: str, pinned_bytes: float
+) -> tuple[float, float, float, float]:
     """Seconds that `what-if --pin` counts for allocating pinned memory, which the library does not do; and seconds that it
-    takes to register memory and to fill its buffers, with a low and a high end. `dry`: what it would change.
+    takes to register memory, `pinned_bytes`, and to fill its buffers, with a low and a high end.
     """
     node = recorded_on if isinstance(recorded_on, Node) else guess_node(trace)
     copies = trace.operations.filter((pl.col("kind") == "copy") & pl.col("direction").is_in(["h2d", "d2h"]))
@@ -133,13 +137,13 @@ def _costs(trace: Trace, recorded_on: Any, change: str, dry: Run) -> tuple[float
     if counted is not None:
         touched = counted.once & ~untouched(copies)
         again = Pinning.of(touched, int(copies["bytes"].filter(touched).sum()), node).seconds
-    bytes_, h2d = dry.counts["pinned_bytes"], (copies["direction"] == "h2d").to_numpy()
+    bytes_, h2d = pinned_bytes, (copies["direction"] == "h2d").to_numpy()
     filled, sizes = (0.0, 0.0, 0.0), copies["bytes"].to_numpy()
     if "async" in change:
         alone = float((copies["end_ns"] - copies["start_ns"]).to_numpy()[h2d].sum()) * NS
         ring = Pinning.of(h2d, min(RING, int(sizes[h2d].sum())), node)
         filled = alone / FILL_SPEEDUP + ring.seconds, alone / FILL_THREADS + ring.low, alone + ring.high
-        bytes_ = round(bytes_ * sizes[~h2d].sum() / max(sizes.sum(), 1))
+        bytes_ *= float(sizes[~h2d].sum()) / max(int(sizes.sum()), 1)
     rates = published("registering")
     took = (bytes_ / (rates.low * rates.high) ** 0.5, bytes_ / rates.high, bytes_ / rates.low)
     cost, least, most = (a + b for a, b in zip(filled, took, strict=True))

@@ -16,7 +16,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from threading import Event, Timer
+from threading import Event, Timer, current_thread, main_thread
+from typing import Any
 
 import numpy as np
 
@@ -31,6 +32,8 @@ VARIABLE = "BUSFARE_TRY_"
 MOST_TIMES, MORE_S = 10, 30
 #: Seconds between SIGTERM and SIGKILL.
 END_S = 5
+#: Signals that end this process, and the program with it.
+ENDING = (signal.SIGTERM, signal.SIGHUP)
 #: CPU load is sampled for so long before each round, s; more busy cores than this disturb the measurement.
 WATCHED_S, BUSY_CORES = 0.1, 1.0
 
@@ -67,10 +70,14 @@ class Program:
         if shared_library("libcuda.so.1") is None:
             raise NoGpuError("no NVIDIA driver (cannot load libcuda.so.1); run `try` on a machine with a GPU")
         self.library = recorder_library().with_name(LIBRARY)
+        if set(" :") & set(str(self.library)):
+            raise InputError(
+                f"{self.library}: the dynamic linker cannot preload a path with spaces or colons; install busfare elsewhere"
+            )
         if not self.library.is_file():
             raise InputError(f"{self.library} is missing; reinstall busfare")
         self.command, self.compare, self.timeout = [program, *command[1:]], compare, timeout
-        self._before: dict[Path, bytes] = {}
+        self._before: dict[Path, tuple[bytes, os.stat_result]] = {}
 
     @contextmanager
     def files_apart(self) -> Iterator[None]:
@@ -78,22 +85,30 @@ class Program:
         for path in self.compare:
             if path.exists() and not path.is_file():
                 raise InputError(f"{path} is not a file; give a file that the program writes")
+            if path.is_symlink():
+                raise InputError(f"{path} is a link; name the file that it leads to")
             if path.is_file():
-                self._before[path] = path.read_bytes()
+                self._before[path] = path.read_bytes(), path.stat()
+        # Without a handler, these signals would leave the program running, and the files removed.
+        before = {number: _exits_at(number) for number in ENDING} if current_thread() is main_thread() else {}
         try:
             yield
         finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
             for path in self.compare:
                 path.unlink(missing_ok=True)
-            for path, content in self._before.items():
+            for path, (content, status) in self._before.items():
                 path.write_bytes(content)
+                path.chmod(status.st_mode)
+                os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
 
-    def recorded(self, folder: Path) -> Run:
-        """Runs the program with the recorder, which writes to the new `folder`."""
+    def recorded(self, folder: Path, unchanged_seconds: float) -> Run:
+        """Runs the program with the recorder, which writes to the new `folder`, for as long as a changed run may take."""
         folder.mkdir()
         name = f"{os.getpid()}-{time.time_ns()}"
         variables = environment(f"{folder}/", Record(stacks=True), self.command)
-        run = self._run(variables | {"BUSFARE_RECORD_RUN": name}, None)
+        run = self._run(variables | {"BUSFARE_RECORD_RUN": name}, MOST_TIMES * unchanged_seconds + MORE_S)
         for file in folder.glob("*"):
             add_lines(file, name)
         return run
@@ -112,7 +127,7 @@ class Program:
                 f"{VARIABLE}REPORT": f"{folder}/report",
             }
             if equals:
-                variables[name] = value
+                variables[name] = f"{self.library} {value}" if name == "LD_PRELOAD" else value
             most = None if unchanged_seconds is None else MOST_TIMES * unchanged_seconds + MORE_S
             run = self._run(variables, self.timeout if most is None else min(most, self.timeout or most))
             return _with_reports(run, Path(folder))
@@ -157,15 +172,25 @@ class Program:
         return Run(None if late.is_set() else 128 - status if status < 0 else status, seconds, written, last)
 
 
+def _exits_at(number: signal.Signals) -> Any:
+    """Makes the signal an exit of this process; returns the handler before."""
+
+    def leave(*_: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.getsignal(number)
+    return before if before == signal.SIG_IGN else signal.signal(number, leave)
+
+
 @contextmanager
 def _input() -> Iterator[int]:
     """Standard input from the start if it is a file, otherwise /dev/null."""
+    is_file = False
     with suppress(OSError):
-        if stat.S_ISREG(os.fstat(0).st_mode):
+        is_file = stat.S_ISREG(os.fstat(0).st_mode)
+        if is_file:
             os.lseek(0, 0, os.SEEK_SET)
-            yield 0
-            return
-    yield subprocess.DEVNULL
+    yield 0 if is_file else subprocess.DEVNULL
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -191,7 +216,8 @@ def _with_reports(run: Run, folder: Path) -> Run:
     ]
     kept = {reason: (counts[f"kept {reason}"], counts[f"{reason} bytes"]) for reason in reasons}
     cuda = (max(end for _, end in spans) - min(begin for begin, _ in spans)) * NS if spans else None
-    return replace(run, cuda_seconds=cuda, counts=counts, kept=kept)
+    # With a single call, there is nothing between the first and the last.
+    return replace(run, cuda_seconds=cuda or None, counts=counts, kept=kept)
 
 
 def busy_cores() -> float | None:
