@@ -160,8 +160,8 @@ void note_stream(unsigned flags) {
     if (flags & CU_STREAM_NON_BLOCKING) must_arrive();
 }
 
-/// What a call releases first: pins, or also the buffers of copies.
-enum class Releases { kNone, kPins, kAll };
+/// What a call releases first: pins, also the buffers of copies, or pins for good. Or it lets copies arrive.
+enum class Releases { kNone, kPins, kAll, kForever, kCopies };
 
 /// Wrapper that notes the time of a call, and releases memory first. `Number` makes it unique.
 template <typename Function, size_t Number, Releases What>
@@ -171,7 +171,9 @@ struct Noted<CUresult(Arguments...), Number, What> {
     static inline const char* name = nullptr;
     static CUresult call(Arguments... arguments) {
         static auto* const function = real<CUresult(Arguments...)>(name);
-        if (What != Releases::kNone) release_all_pins();
+        if (What == Releases::kForever) stop_pinning();
+        if (What == Releases::kCopies) must_arrive();
+        if (What == Releases::kPins || What == Releases::kAll) release_all_pins();
         if (What == Releases::kAll) free_rings();
         note_call();
         const CUresult result = function(arguments...);
@@ -294,6 +296,8 @@ extern "C" CUresult cuGetProcAddress_v1(const char*, void**, int, cuuint64_t);
 #define NOTED(name, base) WRAPPED(name, base, Releases::kNone)
 #define RELEASING(name, base) WRAPPED(name, base, Releases::kPins)
 #define ENDING(name, base) WRAPPED(name, base, Releases::kAll)
+#define CALLING_BACK(name, base) WRAPPED(name, base, Releases::kForever)
+#define SHARING(name, base) WRAPPED(name, base, Releases::kCopies)
 
 std::span<const Shown> calls() {
     static const Shown all[] = {
@@ -334,6 +338,17 @@ std::span<const Shown> calls() {
         RELEASING(cuMemcpyBatchAsync_v2, "cuMemcpyBatchAsync"),
         RELEASING(cuMemcpyBatchAsync_v2_ptsz, "cuMemcpyBatchAsync"),
         RELEASING(cuGraphAddMemcpyNode, "cuGraphAddMemcpyNode"),
+        RELEASING(cuGraphMemcpyNodeSetParams, "cuGraphMemcpyNodeSetParams"),
+        RELEASING(cuGraphExecMemcpyNodeSetParams, "cuGraphExecMemcpyNodeSetParams"),
+        // Callbacks that free memory could neither unpin it nor wait for copies.
+        CALLING_BACK(cuLaunchHostFunc, "cuLaunchHostFunc"),
+        CALLING_BACK(cuLaunchHostFunc_ptsz, "cuLaunchHostFunc"),
+        CALLING_BACK(cuStreamAddCallback, "cuStreamAddCallback"),
+        CALLING_BACK(cuStreamAddCallback_ptsz, "cuStreamAddCallback"),
+        CALLING_BACK(cuGraphAddHostNode, "cuGraphAddHostNode"),
+        SHARING(cuCtxEnablePeerAccess, "cuCtxEnablePeerAccess"),
+        SHARING(cuMemExportToShareableHandle, "cuMemExportToShareableHandle"),
+        SHARING(cuMemGetHandleForAddressRange, "cuMemGetHandleForAddressRange"),
         NOTED(cuMemAlloc_v2, "cuMemAlloc"),
         NOTED(cuMemFree_v2, "cuMemFree"),
         NOTED(cuLaunchKernel, "cuLaunchKernel"),

@@ -39,6 +39,7 @@ constexpr size_t kMostSeen = 4096;
 constexpr unsigned kFewCopies = 2, kMostBrief = 2;
 std::atomic<uintptr_t> g_lowest{UINTPTR_MAX}, g_highest{0};  ///< of `g_pages`
 std::atomic<uint64_t> g_bytes{0};
+std::atomic<bool> g_may_pin{true};
 
 uintptr_t page() {
     static const auto size = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
@@ -175,6 +176,10 @@ PinUse::PinUse(const void* memory, size_t bytes, bool may_pin) {
     partly_ = at != g_pinned.end();
     if (bytes < kLeastPinned) why_ = kKeptSmall;
     if (!may_pin || bytes < kLeastPinned) return;
+    if (!g_may_pin) {
+        why_ = kKeptRefused;
+        return;
+    }
     const auto seen = overlapping(g_seen, first, last, kEnd);
     if (bytes < kPinnedAtOnce && seen == g_seen.end() && at == g_pinned.end()) {
         if (g_seen.size() >= kMostSeen) g_seen.clear();
@@ -268,6 +273,11 @@ void never_pin(const void* memory, size_t bytes) {
     const std::lock_guard lock(g_mutex);
     uintptr_t& last = g_refused[first];
     last = std::max(last, first + bytes);
+}
+
+void stop_pinning() {
+    g_may_pin = false;
+    release_all_pins();
 }
 
 void release_all_pins() {

@@ -36,6 +36,8 @@ class PinUse {
 void release_pins(const void* memory, size_t bytes, bool of_heap = false);
 void release_all_pins();
 
+/// Unpins everything, and pins nothing more.
+void stop_pinning();
 bool any_pins();
 
 /// Unpins the memory, and never pins it again.

@@ -21,9 +21,10 @@ from busfare.measure.outputs import Difference, Reference, Verdict, compared
 from busfare.measure.run import Progress
 from busfare.measure.trial import BUSY_CORES, NS, Program, Run, busy_cores
 from busfare.questions import Try as Question
-from busfare.questions.measuring import LEAST_RUNS
 from busfare.statements import Words, statement
 
+#: Fewer rounds show too little of how runs vary to end early.
+ENOUGH_RUNS = 5
 #: Runs end when the 95 % interval of each speedup is narrower, as a share of it.
 NARROW, CONFIDENCE = 0.02, 0.95
 
@@ -157,7 +158,7 @@ def _rounds(
             changed[change].append(run)
             if run.status != 0:
                 failed.add(change)
-        if number + 1 >= LEAST_RUNS and all(
+        if number + 1 >= ENOUGH_RUNS and all(
             change in failed or _narrow(unchanged, changed[change]) for change in changes
         ):
             break

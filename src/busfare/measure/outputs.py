@@ -5,19 +5,29 @@ out.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from itertools import zip_longest
+from operator import and_
 from typing import Literal
 
 from msgspec import Struct
 
 #: A number in a line, with its sign and exponent.
 NUMBER = re.compile(rb"(?<![A-Za-z0-9_.])[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
-#: Words and units of measured times and rates, which no two runs share, in a line whose numbers are '#'.
+#: Stands for a number in the text of a line.
+MARK = b"\0"
+#: A measured time or rate, which no two runs share: a number behind such a word, or before such a unit.
+_UNITS = rb"s|min|[a-z]*seconds?|[mun]?secs?|[mun]s|[kmgt]?flops?|[a-z]+/s(?:ec)?"
 TIMED = re.compile(
-    rb"(?i)(?<![a-z])(?:times?|timer|timings?|elapsed|took|duration|latency|runtime|bandwidth|throughput|speed|speedup|fps"
-    rb"|perf|performance|[a-z]*seconds?|[mun]?secs?|[mun]s|[kmgt]?flops?)(?![a-z])|#\s*(?:s|min)\b|[a-z]/s(?:ec)?\b"
+    rb"(?i)(?<![a-z])(?:times?|timer|timings?|elapsed|took|taken|duration|latency|runtime|bandwidth|throughput|speed"
+    rb"|speedup|fps|perf|performance|"
+    + _UNITS
+    + rb")(?![a-z])[^\0a-z]*(\0)|(\0)\s*(?:"
+    + _UNITS
+    + rb")(?![a-z])"
 )
 #: The longest output that is compared line by line, bytes: longer ones must be equal.
 MOST_COMPARED = 64 << 20
@@ -44,14 +54,19 @@ class Lines:
     def of(cls, output: bytes) -> Lines:
         # Tables are as wide as their numbers.
         lines = [b" ".join(line.split()) for line in re.split(rb"[\r\n]+", output)]
-        return cls([NUMBER.sub(b"#", line) for line in lines], [NUMBER.findall(line) for line in lines])
+        return cls([NUMBER.sub(MARK, line) for line in lines], [NUMBER.findall(line) for line in lines])
 
     def untimed(self) -> list[tuple[bytes, ...]]:
-        """Each line with its numbers, unless these are measured times."""
+        """Each line with its numbers, without measured times."""
         return [
-            (text, *([] if TIMED.search(text) else numbers))
+            (text, *(number for n, number in enumerate(numbers) if n not in timed_places(text)))
             for text, numbers in zip(self.texts, self.numbers, strict=True)
         ]
+
+
+def timed_places(text: bytes) -> set[int]:
+    """Which numbers of a line are measured times or rates."""
+    return {text.count(MARK, 0, max(match.start(1), match.start(2))) for match in TIMED.finditer(text)}
 
 
 @dataclass
@@ -73,8 +88,7 @@ class Reference:
             for text, ours, theirs in zip(first.texts, first.numbers, later.numbers, strict=False):
                 differ = (n for n, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b)
                 self._masked.update((text, n) for n in differ)
-        for text, numbers in zip(first.texts, first.numbers, strict=True):
-            self._masked.update((text, n) for n in range(len(numbers) if TIMED.search(text) else 0))
+        self._masked.update((text, n) for text in first.texts for n in timed_places(text))
         self.left_out = sum(
             (text, n) in self._masked
             for text, numbers in zip(first.texts, first.numbers, strict=True)
@@ -110,13 +124,17 @@ class Reference:
         return None
 
     def _of_lines_in_any_order(self, changed: bytes) -> Difference | None:
-        """Where unchanged runs differ in lines, too: the lines that all of them share must be there."""
+        """Where unchanged runs differ in lines, too: what all of them print must be there, and no line that none prints."""
         if len(self._lines) < len(self.runs):
             return Difference(
                 self.name, 1, f"{len(self.runs[0]):,} bytes", f"{len(changed):,} bytes that differ"
             )
-        shared = set[tuple[bytes, ...]].intersection(*map(set, map(Lines.untimed, self._lines)))
-        missing = shared - {*Lines.of(changed).untimed()}
+        every, now = [Counter(lines.untimed()) for lines in self._lines], Lines.of(changed)
+        texts = {text for lines in self._lines for text in lines.texts}
+        for line, text in enumerate(now.texts, 1):
+            if text not in texts:
+                return Difference(self.name, line, "(no such line)", _line(changed, line))
+        missing = reduce(and_, every) - Counter(now.untimed())
         if not missing:
             return None
         line = next(n for n, key in enumerate(self._lines[0].untimed(), 1) if key in missing)
