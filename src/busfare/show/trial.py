@@ -6,7 +6,7 @@ from busfare.advise.amounts import between, percent, ratio, several, size, time
 from busfare.answers.trial import Tried, Try
 from busfare.show.blocks import bar
 from busfare.show.document import Block, Document, Figure, Items, Table, Text, table
-from busfare.show.svg import COLOUR, Bars, BarSeries
+from busfare.show.svg import COLOUR, Bar, Bars, BarSeries
 from busfare.show.words import worded
 
 RUN = COLOUR["whole run"]
@@ -103,7 +103,7 @@ def _bars(result: Try) -> Figure:
     base = result.baseline.measured_seconds
     rows = [row for row in result.runs if row.measured_seconds is not None]
     measured = BarSeries("measured", RUN, [bar(base), *(bar(row.measured_seconds or 0.0) for row in rows)])
-    predicted = BarSeries("predicted", RUN, [bar(base), *map(bar, rows)])
+    predicted = BarSeries("predicted", RUN, [Bar(None), *map(bar, rows)])
     names = ["unchanged", *(row.change for row in rows)]
     return Figure("runs", Bars(names, [measured, predicted], "first to last CUDA call; hatched: predicted"))
 
