@@ -29,6 +29,7 @@ SCRIPTS = {
     "collectives": "" if PUBLISHED else f"{SHARED}/data; set BUSFARE_SHARED",
     "aiconfigurator": "",
     "ranges": "",
+    "tries": "",
     "hybrid": "",
 }
 

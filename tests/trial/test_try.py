@@ -146,20 +146,29 @@ def test_unusable_input_is_named(command: Command, words: tuple[str, ...], messa
     assert message in done.stderr
 
 
-def test_every_run_has_the_same_files_input_and_variables(command: Command, tmp_path: Path) -> None:
+def test_every_run_reads_the_file_at_standard_input_from_its_start(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("42\n")
+    words = ("--change", "spin", "--runs", "3", "--", "grep", "-q", "42")
+    with (tmp_path / "in.txt").open() as given:
+        assert command(*words, given=given).returncode == 0
+    assert command(*words).returncode == 2  # where there is none, it is empty
+
+
+def test_a_variable_is_set_in_changed_runs_alone(command: Command) -> None:
+    words = ("--change", "SETTING=7", "--runs", "3", "--json", "--", "sh", "-c", 'echo "${SETTING:-none}"')
+    (row,) = result(command(*words))["runs"]
+    assert (row["difference"]["unchanged"], row["difference"]["changed"]) == ("none", "7")
+
+
+def test_files_are_compared_and_restored_and_results_kept(command: Command, tmp_path: Path) -> None:
     (tmp_path / "out.dat").write_text("mine")
-    (tmp_path / "run.sh").write_text("cat > out.dat; cat out.dat; echo $SETTING > setting")
-    with (tmp_path / "in.txt").open("w") as file:
-        file.write("42\n")
-    words = f"{tmp_path}/run.sh < {tmp_path}/in.txt"
-    done = command(
-        "--change", "SETTING=7", "--runs", "3", "--compare", "out.dat", "--keep", "kept", "--json", "--", "sh", "-c",
-        f"sh {words}",
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout
+    words = ("--change", "spin", "--runs", "3", "--compare", "out.dat", "--keep", "kept", "--json", "--")
+    answers = [command(*words, "sh", "-c", "test ! -e out.dat && echo 42 > out.dat") for _ in range(2)]
+    assert [done.returncode for done in answers] == [0, 0]
     assert (tmp_path / "out.dat").read_text() == "mine"
-    assert (tmp_path / "setting").read_text() in ("7\n", "\n")
-    assert json.loads((tmp_path / "kept").read_text()) == result(done)
+    assert [json.loads(line) for line in (tmp_path / "kept").read_text().splitlines()] == [
+        *map(result, answers)
+    ]
 
 
 def counted(**counts: int) -> Run:

@@ -195,8 +195,8 @@ def journals(path: Path) -> list[tuple[Path, str]]:
 
 @contextmanager
 def at_rest(path: Path) -> Iterator[Path]:
-    """The SQLite file at `path` with nothing beside it: itself, or a whole copy elsewhere, which goes afterwards. SQLite
-    would write beside the file to read such a transaction. Raises InputError where the copy cannot be made.
+    """The SQLite file at `path`, or a temporary copy of it if a transaction is unfinished: to read one, SQLite would write
+    beside the file. Raises InputError where the copy cannot be made.
     """
     waiting = journals(path)
     if not waiting:
