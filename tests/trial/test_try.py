@@ -137,6 +137,7 @@ def test_without_a_driver_the_status_is_3(command: Command) -> None:
             "--change 'faster' is unknown; give pin; pin,async; spin; block",
         ),
         (("--runs", "1", "--", "true"), "--runs '1' is not a whole number from 3"),
+        (("--from", "no-such-node", "--", "true"), "no-such-node"),
         (("--compare", ".", "--", "true"), "is not a file"),
     ],
 )

@@ -17,7 +17,6 @@ from busfare.cost.ranges import gain_between
 from busfare.errors import BusfareError
 from busfare.jobs.parts import trace_paths
 from busfare.measure.trial import NS, Run
-from busfare.nodes import Node
 from busfare.nodes.contention import published
 from busfare.questions import Try as Question
 from busfare.statements import Words, statement
@@ -105,15 +104,12 @@ def _gain(
         return Gain(None, reason=statement("try.not-in-recording")), None
     if predicted.gain_seconds is None:
         return Gain(None, reason=None if predicted.reason is UNSET else predicted.reason), None
-    gain, *costs = 0.0, 0.0, 0.0, 0.0
-    for trace in traces:
-        added, *more = _costs(trace, question.recorded_on, change, first.counts["pinned_bytes"] / len(traces))
-        # Processes do this beside each other: the mean of them.
-        gain += added / len(traces)
-        costs = [a + b / len(traces) for a, b in zip(costs, more, strict=True)]
-    cost, least, most = costs
-    gain += predicted.gain_seconds
-    if "async" not in change:  # it changes no buffers that the program makes anew for each copy
+    # Processes run in parallel: their costs are those of the mean process.
+    pinned_bytes = first.counts["pinned_bytes"] / len(traces)
+    costs = [_costs(trace, question.recorded_on, change, pinned_bytes) for trace in traces]
+    allocating, cost, least, most = (sum(part) / len(traces) for part in zip(*costs, strict=True))
+    gain = predicted.gain_seconds + allocating
+    if "async" not in change:  # which also changes buffers that the program makes anew for each copy
         gain *= min(1.0, first.counts["changed_bytes"] / first.counts["pageable_bytes"])
     low, high = gain_between(gain, math.inf)
     row = Gain(gain - cost, low - most, high - least)
@@ -121,33 +117,39 @@ def _gain(
     return row, None if worth else statement("try.saves-little", seconds=max(row.high, 0.0))
 
 
-def _costs(
-    trace: Trace, recorded_on: Any, change: str, pinned_bytes: float
-) -> tuple[float, float, float, float]:
-    """Seconds that `what-if --pin` counts for allocating pinned memory, which the library does not do; and seconds that it
-    takes to register memory, `pinned_bytes`, and to fill its buffers, with a low and a high end.
+class _Costs(NamedTuple):
+    """Seconds. `allocating`: what `what-if --pin` counts for memory that is allocated pinned, which the library does not do;
+    `library`: what it takes itself, with a low and a high end.
     """
-    node = recorded_on if isinstance(recorded_on, Node) else guess_node(trace)
+
+    allocating: float = 0.0
+    library: float = 0.0
+    low: float = 0.0
+    high: float = 0.0
+
+
+def _costs(trace: Trace, recorded_on: Any, change: str, pinned_bytes: float) -> _Costs:
+    """Of a process in which the library registers `pinned_bytes`, and fills its buffers for `pin,async`."""
+    node = recorded_on or guess_node(trace)
     copies = trace.operations.filter((pl.col("kind") == "copy") & pl.col("direction").is_in(["h2d", "d2h"]))
     copies = copies.filter(pl.Series(pageable(copies)))
     if not copies.height:
-        return 0.0, 0.0, 0.0, 0.0
-    counted = pinning_of(copies, node)
-    again = 0.0
+        return _Costs()
+    allocating, counted = 0.0, pinning_of(copies, node)
     if counted is not None:
         touched = counted.once & ~untouched(copies)
-        again = Pinning.of(touched, int(copies["bytes"].filter(touched).sum()), node).seconds
-    bytes_, h2d = pinned_bytes, (copies["direction"] == "h2d").to_numpy()
-    filled, sizes = (0.0, 0.0, 0.0), copies["bytes"].to_numpy()
+        allocating = Pinning.of(touched, int(copies["bytes"].filter(touched).sum()), node).seconds
+    filling, sizes = (0.0, 0.0, 0.0), copies["bytes"].to_numpy()
     if "async" in change:
+        h2d = (copies["direction"] == "h2d").to_numpy()
         alone = float((copies["end_ns"] - copies["start_ns"]).to_numpy()[h2d].sum()) * NS
         ring = Pinning.of(h2d, min(RING, int(sizes[h2d].sum())), node)
-        filled = alone / FILL_SPEEDUP + ring.seconds, alone / FILL_THREADS + ring.low, alone + ring.high
-        bytes_ *= float(sizes[~h2d].sum()) / max(int(sizes.sum()), 1)
+        filling = alone / FILL_SPEEDUP + ring.seconds, alone / FILL_THREADS + ring.low, alone + ring.high
+        pinned_bytes *= float(sizes[~h2d].sum()) / max(int(sizes.sum()), 1)
     rates = published("registering")
-    took = (bytes_ / (rates.low * rates.high) ** 0.5, bytes_ / rates.high, bytes_ / rates.low)
-    cost, least, most = (a + b for a, b in zip(filled, took, strict=True))
-    return again, cost, least, most
+    typical = (rates.low * rates.high) ** 0.5
+    registering = (pinned_bytes / rate for rate in (typical, rates.high, rates.low))
+    return _Costs(allocating, *(a + b for a, b in zip(filling, registering, strict=True)))
 
 
 def advice_for(

@@ -17,7 +17,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Event, Timer, current_thread, main_thread
-from typing import Any
 
 import numpy as np
 
@@ -33,7 +32,7 @@ MOST_TIMES, MORE_S = 10, 30
 #: Seconds between SIGTERM and SIGKILL.
 END_S = 5
 #: Signals that end this process, and the program with it.
-ENDING = (signal.SIGTERM, signal.SIGHUP)
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 #: CPU load is sampled for so long before each round, s; more busy cores than this disturb the measurement.
 WATCHED_S, BUSY_CORES = 0.1, 1.0
 
@@ -77,6 +76,7 @@ class Program:
         if not self.library.is_file():
             raise InputError(f"{self.library} is missing; reinstall busfare")
         self.command, self.compare, self.timeout = [program, *command[1:]], compare, timeout
+        self._starting, self._stopped_by = False, 0
         self._before: dict[Path, tuple[bytes, os.stat_result]] = {}
 
     @contextmanager
@@ -90,7 +90,12 @@ class Program:
             if path.is_file():
                 self._before[path] = path.read_bytes(), path.stat()
         # Without a handler, these signals would leave the program running, and the files removed.
-        before = {number: _exits_at(number) for number in ENDING} if current_thread() is main_thread() else {}
+        before = {number: signal.getsignal(number) for number in ENDING if current_thread() is main_thread()}
+        before = {
+            number: handler for number, handler in before.items() if handler not in (None, signal.SIG_IGN)
+        }
+        for number in before:
+            signal.signal(number, self._stop)
         try:
             yield
         finally:
@@ -102,6 +107,12 @@ class Program:
                 path.write_bytes(content)
                 path.chmod(status.st_mode)
                 os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+    def _stop(self, number: int, *_: object) -> None:
+        """Handles a signal that ends this process: once the program runs, if it is being started, for it would go on."""
+        self._stopped_by = number
+        if not self._starting:
+            raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
 
     def recorded(self, folder: Path, unchanged_seconds: float) -> Run:
         """Runs the program with the recorder, which writes to the new `folder`, for as long as a changed run may take."""
@@ -137,6 +148,7 @@ class Program:
             path.unlink(missing_ok=True)
         with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors, _input() as given:
             begin = time.perf_counter()
+            self._starting = True
             process = subprocess.Popen(
                 self.command,
                 env={**os.environ, **variables},
@@ -154,6 +166,9 @@ class Program:
             # Not `wait(timeout)`: it polls only every 50 ms.
             timer = Timer(timeout or 0.0, end_late)
             try:
+                self._starting = False
+                if self._stopped_by:
+                    self._stop(self._stopped_by)
                 if timeout is not None:
                     timer.start()
                 status = process.wait()
@@ -170,16 +185,6 @@ class Program:
             messages = (errors.read() or written[0][-4096:]).decode("utf-8", "replace").split("\n")
         last = next((line.strip() for line in reversed(messages) if line.strip()), "")
         return Run(None if late.is_set() else 128 - status if status < 0 else status, seconds, written, last)
-
-
-def _exits_at(number: signal.Signals) -> Any:
-    """Makes the signal an exit of this process; returns the handler before."""
-
-    def leave(*_: object) -> None:
-        raise SystemExit(128 + number)
-
-    before = signal.getsignal(number)
-    return before if before == signal.SIG_IGN else signal.signal(number, leave)
 
 
 @contextmanager
