@@ -6,8 +6,6 @@ Options are the fields of the command's question (`busfare.questions`), as numbe
 answered, raises `busfare.BusfareError`, whose text says what, where and what to do.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace

@@ -11,12 +11,12 @@ from tests.trial.conftest import Run
 SCENARIOS = (
     "repeat", "back", "large", "small", "stack", "async", "any", "captured", "rows", "growing", "slices", "neighbours",
     "brief", "given-back", "own-pins", "destroyed", "non-blocking", "late-stream", "unknown-side", "locked",
-    "fork", "threads", "next",
+    "fork", "threads", "next", "managed", "placed", "crowded",
 )  # fmt: skip
 
 
 @pytest.mark.parametrize("how", [(), ("dlsym",)], ids=["cuGetProcAddress", "dlsym"])
-@pytest.mark.parametrize("changes", ["", "pin", "async", "pin,async", "dry,pin", "spin"])
+@pytest.mark.parametrize("changes", ["", "pin", "async", "pin,async", "dry,pin", "spin", "prefetch"])
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_a_changed_program_moves_the_same_data(
     run: Run, scenario: str, changes: str, how: tuple[str, ...]
@@ -85,6 +85,22 @@ def test_asynchronous_copies_of_pinned_memory_are_waited_for(run: Run) -> None:
     pinned = [n for n, call in enumerate(calls) if call.startswith(("h2d-async pinned", "d2h-async pinned"))]
     assert pinned
     assert all(calls[n + 1] == "synchronize" for n in pinned)
+
+
+def test_managed_memory_that_the_cpu_may_have_touched_is_prefetched_before_kernels(run: Run) -> None:
+    changed = run("prefetch", "managed")
+    prefetch = "prefetch 1048576"
+    assert changed.calls == [prefetch, "kernel", "kernel", prefetch, "kernel", "kernel", "kernel"]
+    assert (changed.counts["changed_copies"], changed.counts["changed_bytes"]) == (2, 2 << 20)
+
+
+@pytest.mark.parametrize(
+    ("changes", "scenario"), [("prefetch", "placed"), ("prefetch", "crowded"), ("pin", "managed")]
+)
+def test_nothing_is_prefetched_unasked_nor_where_the_program_places_it_nor_into_a_full_gpu(
+    run: Run, changes: str, scenario: str
+) -> None:
+    assert set(run(changes, scenario).calls) == {"kernel"}
 
 
 def test_the_source_of_a_managed_copy_is_no_longer_pinned(run: Run) -> None:

@@ -52,7 +52,7 @@ def test_what_cannot_gain_is_not_tried(command: Command) -> None:
     assert done.returncode == 0
     answer = result(done)
     assert answer["runs"] == []
-    assert [row["change"] for row in answer["refused"]] == ["pin", "pin,async"]
+    assert [row["change"] for row in answer["refused"]] == ["pin", "pin,async", "prefetch"]
     assert "No change is worth trying" in command("--", "true").stdout
 
 

@@ -133,6 +133,45 @@ CUresult cuMemAlloc_v2(CUdeviceptr* memory, size_t bytes) {
     *memory = reinterpret_cast<CUdeviceptr>(made);
     return CUDA_SUCCESS;
 }
+CUresult cuMemAllocManaged(CUdeviceptr* memory, size_t bytes, unsigned) {
+    return cuMemAlloc_v2(memory, bytes);
+}
+CUresult cuMemFree_v2(CUdeviceptr memory) {
+    g_device.erase(static_cast<Address>(memory));
+    std::free(reinterpret_cast<void*>(memory));
+    return CUDA_SUCCESS;
+}
+CUresult cuMemAdvise_v2(CUdeviceptr, size_t, CUmem_advise, CUmemLocation) {
+    return CUDA_SUCCESS;
+}
+CUresult cuMemPrefetchAsync_v2(CUdeviceptr memory, size_t bytes, CUmemLocation, unsigned, CUstream) {
+    if (g_captured) fail("a prefetch was captured");
+    if (!within(g_device, reinterpret_cast<void*>(memory + bytes - 1))) fail("a prefetch of what was freed");
+    log("prefetch " + std::to_string(bytes));
+    return CUDA_SUCCESS;
+}
+CUresult cuCtxGetDevice(CUdevice* device) {
+    *device = 0;
+    return CUDA_SUCCESS;
+}
+CUresult cuDeviceTotalMem_v2(size_t* bytes, CUdevice) {
+    *bytes = size_t{16} << 20;
+    return CUDA_SUCCESS;
+}
+/// Kernels of the test have a number, and a structure of a number and a pointer.
+CUresult cuFuncGetParamInfo(CUfunction, size_t number, size_t* offset, size_t* bytes) {
+    *offset = 16 * number;
+    *bytes = number == 0 ? 4 : 16;
+    return number < 2 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+CUresult cuKernelGetParamInfo(CUkernel, size_t, size_t*, size_t*) {
+    return CUDA_ERROR_INVALID_VALUE;
+}
+CUresult cuLaunchKernel(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                        CUstream, void**, void**) {
+    log("kernel");
+    return CUDA_SUCCESS;
+}
 CUresult cuMemHostAlloc(void** memory, size_t bytes, unsigned) {
     *memory = std::aligned_alloc(4096, bytes);
     g_allocated[reinterpret_cast<Address>(*memory)] = bytes;

@@ -284,6 +284,33 @@ bool run(const std::string& scenario) {
         std::free(host);
         return right;
     }
+    if (scenario == "managed" || scenario == "placed" || scenario == "crowded") {
+        const size_t bytes = scenario == "crowded" ? 9 * kBytes : kBytes;
+        CUdeviceptr memory = 0, unused = 0;
+        CUDA(cuMemAllocManaged, )(&memory, bytes, CU_MEM_ATTACH_GLOBAL);
+        CUDA(cuMemAllocManaged, )(&unused, kBytes, CU_MEM_ATTACH_GLOBAL);
+        if (scenario == "placed") CUDA(cuMemAdvise, _v2)(memory, bytes, CU_MEM_ADVISE_SET_READ_MOSTLY, {});
+        int count = 1;
+        struct {
+            int64_t count;
+            CUdeviceptr values;
+        } values{9, memory + bytes / 2};
+        void* arguments[] = {&count, &values};
+        const auto launch = [&] {
+            CUDA(cuLaunchKernel, )(nullptr, 1, 1, 1, 1, 1, 1, 0, nullptr, arguments, nullptr);
+        };
+        launch();
+        launch();
+        CUDA(cuCtxSynchronize, )();
+        launch();
+        fake("fake_capture", 1);
+        CUDA(cuCtxSynchronize, )();
+        launch();
+        fake("fake_capture", 0);
+        CUDA(cuMemFree, _v2)(memory);
+        launch();
+        return true;
+    }
     if (scenario == "scheduling") {
         CUDA(cuDevicePrimaryCtxSetFlags, _v2)(0, CU_CTX_SCHED_YIELD | CU_CTX_MAP_HOST);
         std::printf("flags %d\n", fake("fake_scheduling"));

@@ -1,5 +1,5 @@
-// Wrappers of driver calls, under the names of the driver: the copies that the library may change, and calls
-// that limit how it may change them.
+// Wrappers of driver calls, under the names of the driver: what the library may change, and calls that limit
+// how it may change it.
 
 #define __CUDA_API_VERSION_INTERNAL  // the variants for the default stream of each thread
 #include "calls.h"
@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "driver.h"
+#include "managed.h"
 #include "pins.h"
 #include "report.h"
 #include "ring.h"
@@ -63,6 +64,7 @@ CUresult moved(const Copy& copy, Call&& call) {
     note_call();
     if (Inside::active() || !active()) return call();
     const Inside inside;
+    if (copy.blocking) expect_host_access();
     if (!copy.bytes) return call();
     std::optional<PinUse> use(std::in_place, copy.host, copy.bytes, false);
     const bool earlier{*use};
@@ -145,57 +147,97 @@ Copy of_any(CUdeviceptr to, CUdeviceptr from, size_t bytes, bool blocking, CUstr
     return copy;
 }
 
-CUstream legacy(CUstream stream) {
-    return stream ? stream : CU_STREAM_LEGACY;
-}
-CUstream of_thread(CUstream stream) {
-    return stream ? stream : CU_STREAM_PER_THREAD;
-}
+/// The streams that a null stream, or none, stands for.
+constexpr auto kLegacy = [](CUstream stream = nullptr) { return stream ? stream : CU_STREAM_LEGACY; };
+constexpr auto kOfThread = [](CUstream stream = nullptr) { return stream ? stream : CU_STREAM_PER_THREAD; };
+
+// The copies that calls describe. A call without a stream blocks.
+constexpr auto kToGpu = [](auto meant, CUdeviceptr to, const void* from, size_t bytes, auto... stream) {
+    return Copy{from, bytes, to, true, !sizeof...(stream), meant(stream...)};
+};
+constexpr auto kFromGpu = [](auto meant, void* to, CUdeviceptr from, size_t bytes, auto... stream) {
+    return Copy{to, bytes, from, false, !sizeof...(stream), meant(stream...)};
+};
+constexpr auto kEither = [](auto meant, CUdeviceptr to, CUdeviceptr from, size_t bytes, auto... stream) {
+    return of_any(to, from, bytes, !sizeof...(stream), meant(stream...));
+};
+constexpr auto kRows = [](auto meant, const CUDA_MEMCPY2D* rows, auto... stream) {
+    return of_rows(rows, !sizeof...(stream), meant(stream...));
+};
 
 void must_arrive() {
     if (!g_must_arrive.exchange(true)) wait_for_staged();
 }
 
-void note_stream(unsigned flags) {
-    if (flags & CU_STREAM_NON_BLOCKING) must_arrive();
-}
+// What wrappers do: each takes the driver's call, and its arguments.
 
-/// What a call releases first: pins, also the buffers of copies, or pins for good. Or it lets copies arrive.
-enum class Releases { kNone, kPins, kAll, kForever, kCopies };
+template <const auto& Described, const auto& Meant>
+constexpr auto kMoves =
+    [](auto call, auto... arguments) { return moved(Described(Meant, arguments...), call); };
 
-/// Wrapper that notes the time of a call, and releases memory first. `Number` makes it unique.
-template <typename Function, size_t Number, Releases What>
-struct Noted;
-template <typename... Arguments, size_t Number, Releases What>
-struct Noted<CUresult(Arguments...), Number, What> {
-    static inline const char* name = nullptr;
-    static CUresult call(Arguments... arguments) {
-        static auto* const function = real<CUresult(Arguments...)>(name);
-        if (What == Releases::kForever) stop_pinning();
-        if (What == Releases::kCopies) must_arrive();
-        if (What == Releases::kPins || What == Releases::kAll) release_all_pins();
-        if (What == Releases::kAll) free_rings();
-        note_call();
-        const CUresult result = function(arguments...);
-        note_call();
-        return result;
-    }
-    static void* shown(const char* as) {
-        name = as;
-        return reinterpret_cast<void*>(&call);
-    }
+constexpr auto kNoted = [](auto call, auto...) {
+    note_call();
+    const CUresult result = call();
+    note_call();
+    return result;
+};
+template <void (*First)()>
+constexpr auto kAfter = [](auto call, auto...) {
+    if (!Inside::active()) First();
+    return kNoted(call);
 };
 
-}  // namespace
+void end_context() {
+    release_all_pins();
+    free_rings();
+}
 
-extern "C" {
+/// Launches a kernel, whose managed memory is prefetched first.
+CUresult launched(CUfunction kernel, void** arguments, CUstream stream, auto call) {
+    if (changes().prefetch && !Inside::active()) prefetch(kernel, arguments, stream);
+    return kNoted(call);
+}
+template <const auto& Meant>
+constexpr auto kLaunches = [](auto call, CUfunction kernel, auto, auto, auto, auto, auto, auto, auto,
+                              CUstream stream, void** arguments,
+                              void**) { return launched(kernel, arguments, Meant(stream), call); };
+template <const auto& Meant>
+constexpr auto kLaunchesEx =
+    [](auto call, const CUlaunchConfig* how, CUfunction kernel, void** arguments, void**) {
+        return launched(kernel, arguments, Meant(how ? how->hStream : nullptr), call);
+    };
 
-#define SHOWN [[gnu::visibility("default")]] CUresult CUDAAPI
-
-SHOWN cuInit(unsigned flags) {
+constexpr auto kCreatesStream = [](auto call, CUstream*, unsigned flags, auto...) {
+    if (flags & CU_STREAM_NON_BLOCKING) must_arrive();
+    return call();
+};
+constexpr auto kRegisters = [](auto call, void* memory, size_t bytes, unsigned) {
+    if (!Inside::active()) release_pins(memory, bytes);
+    return call();
+};
+constexpr auto kAllocatesManaged = [](auto call, CUdeviceptr* memory, size_t bytes, unsigned flags) {
+    const CUresult result = kNoted(call);
+    if (result == CUDA_SUCCESS && flags == CU_MEM_ATTACH_GLOBAL) note_managed(*memory, bytes);
+    return result;
+};
+constexpr auto kFrees = [](auto call, CUdeviceptr memory) {
+    forget_managed(memory);
+    return kNoted(call);
+};
+/// `cuGetProcAddress` (CUDA 11.3 to 11.8), `cuGetProcAddress_v2`.
+constexpr auto kFinds = [](auto call, const char* name, void** function, auto...) {
+    const CUresult result = call();
+    if (result == CUDA_SUCCESS) replace(name, function);
+    return result;
+};
+constexpr auto kSetsFlags = [](auto, CUdevice device, unsigned flags) {
+    const unsigned wanted = changes().scheduling;
+    return REAL(cuDevicePrimaryCtxSetFlags_v2)(device, wanted ? (flags & ~7u) | wanted : flags);
+};
+constexpr auto kInitialises = [](auto call, unsigned) {
     begin();
     note_call();
-    const CUresult result = REAL(cuInit)(flags);
+    const CUresult result = call();
     if (result != CUDA_SUCCESS || !changes().scheduling || Inside::active()) return result;
     const Inside inside;
     int devices = 0;
@@ -206,158 +248,112 @@ SHOWN cuInit(unsigned flags) {
             REAL(cuDevicePrimaryCtxSetFlags_v2)(device, changes().scheduling);
     }
     return result;
-}
+};
 
-SHOWN cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned flags) {
-    const unsigned wanted = changes().scheduling;
-    return REAL(cuDevicePrimaryCtxSetFlags_v2)(device, wanted ? (flags & ~7u) | wanted : flags);
-}
-
-// The copies, with the legacy and the per-thread default stream.
-#define COPIES(suffix, async_suffix, meant)                                                               \
-    SHOWN cuMemcpyHtoD_v2##suffix(CUdeviceptr to, const void* from, size_t bytes) {                       \
-        return moved({from, bytes, to, true, true, meant(nullptr)},                                       \
-                     [&] { return REAL(cuMemcpyHtoD_v2##suffix)(to, from, bytes); });                     \
-    }                                                                                                     \
-    SHOWN cuMemcpyDtoH_v2##suffix(void* to, CUdeviceptr from, size_t bytes) {                             \
-        return moved({to, bytes, from, false, true, meant(nullptr)},                                      \
-                     [&] { return REAL(cuMemcpyDtoH_v2##suffix)(to, from, bytes); });                     \
-    }                                                                                                     \
-    SHOWN cuMemcpyHtoDAsync_v2##async_suffix(CUdeviceptr to, const void* from, size_t bytes,              \
-                                             CUstream stream) {                                           \
-        return moved({from, bytes, to, true, false, meant(stream)},                                       \
-                     [&] { return REAL(cuMemcpyHtoDAsync_v2##async_suffix)(to, from, bytes, stream); });  \
-    }                                                                                                     \
-    SHOWN cuMemcpyDtoHAsync_v2##async_suffix(void* to, CUdeviceptr from, size_t bytes, CUstream stream) { \
-        return moved({to, bytes, from, false, false, meant(stream)},                                      \
-                     [&] { return REAL(cuMemcpyDtoHAsync_v2##async_suffix)(to, from, bytes, stream); });  \
-    }                                                                                                     \
-    SHOWN cuMemcpy##suffix(CUdeviceptr to, CUdeviceptr from, size_t bytes) {                              \
-        return moved(of_any(to, from, bytes, true, meant(nullptr)),                                       \
-                     [&] { return REAL(cuMemcpy##suffix)(to, from, bytes); });                            \
-    }                                                                                                     \
-    SHOWN cuMemcpyAsync##async_suffix(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream) {  \
-        return moved(of_any(to, from, bytes, false, meant(stream)),                                       \
-                     [&] { return REAL(cuMemcpyAsync##async_suffix)(to, from, bytes, stream); });         \
-    }                                                                                                     \
-    SHOWN cuMemcpy2D_v2##suffix(const CUDA_MEMCPY2D* rows) {                                              \
-        return moved(of_rows(rows, true, meant(nullptr)),                                                 \
-                     [&] { return REAL(cuMemcpy2D_v2##suffix)(rows); });                                  \
-    }                                                                                                     \
-    SHOWN cuMemcpy2DUnaligned_v2##suffix(const CUDA_MEMCPY2D* rows) {                                     \
-        return moved(of_rows(rows, true, meant(nullptr)),                                                 \
-                     [&] { return REAL(cuMemcpy2DUnaligned_v2##suffix)(rows); });                         \
-    }                                                                                                     \
-    SHOWN cuMemcpy2DAsync_v2##async_suffix(const CUDA_MEMCPY2D* rows, CUstream stream) {                  \
-        return moved(of_rows(rows, false, meant(stream)),                                                 \
-                     [&] { return REAL(cuMemcpy2DAsync_v2##async_suffix)(rows, stream); });               \
+/// The wrapper of a driver's function, `Call`, that does `What`.
+template <typename Call, const auto& What, typename Function = typename Call::Function>
+struct Wrapper;
+template <typename Call, const auto& What, typename... Arguments>
+struct Wrapper<Call, What, CUresult(Arguments...)> {
+    static CUresult call(Arguments... arguments) {
+        static auto* const function = real<CUresult(Arguments...)>(Call::kSymbol);
+        return What([&] { return function(arguments...); }, arguments...);
     }
-COPIES(, , legacy)
-COPIES(_ptds, _ptsz, of_thread)
+};
 
-SHOWN cuStreamCreate(CUstream* stream, unsigned flags) {
-    note_stream(flags);
-    return REAL(cuStreamCreate)(stream, flags);
-}
-SHOWN cuStreamCreateWithPriority(CUstream* stream, unsigned flags, int priority) {
-    note_stream(flags);
-    return REAL(cuStreamCreateWithPriority)(stream, flags, priority);
-}
-SHOWN cuPointerSetAttribute(const void* value, CUpointer_attribute attribute, CUdeviceptr pointer) {
-    must_arrive();
-    return REAL(cuPointerSetAttribute)(value, attribute, pointer);
-}
-SHOWN cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr pointer) {
-    must_arrive();
-    return REAL(cuIpcGetMemHandle)(handle, pointer);
-}
+}  // namespace
 
-SHOWN cuMemHostRegister_v2(void* memory, size_t bytes, unsigned flags) {
-    if (!Inside::active()) release_pins(memory, bytes);
-    return REAL(cuMemHostRegister_v2)(memory, bytes, flags);
-}
+#define BOTH(X, name, variant, ...) X(name, __VA_ARGS__) X(name##variant, __VA_ARGS__)
+#define OF_STREAM(X, name, variant, what, ...)        \
+    X(name, what<__VA_ARGS__ __VA_OPT__(, ) kLegacy>) \
+    X(name##variant, what<__VA_ARGS__ __VA_OPT__(, ) kOfThread>)
 
-}  // extern "C"
+/// Applies `X` to each call and what its wrapper does.
+#define CALLS(X)                                                                \
+    X(cuGetProcAddress, kFinds)                                                 \
+    X(cuGetProcAddress_v2, kFinds)                                              \
+    X(cuInit, kInitialises)                                                     \
+    X(cuDevicePrimaryCtxSetFlags_v2, kSetsFlags)                                \
+    OF_STREAM(X, cuMemcpyHtoD_v2, _ptds, kMoves, kToGpu)                        \
+    OF_STREAM(X, cuMemcpyDtoH_v2, _ptds, kMoves, kFromGpu)                      \
+    OF_STREAM(X, cuMemcpyHtoDAsync_v2, _ptsz, kMoves, kToGpu)                   \
+    OF_STREAM(X, cuMemcpyDtoHAsync_v2, _ptsz, kMoves, kFromGpu)                 \
+    OF_STREAM(X, cuMemcpy, _ptds, kMoves, kEither)                              \
+    OF_STREAM(X, cuMemcpyAsync, _ptsz, kMoves, kEither)                         \
+    OF_STREAM(X, cuMemcpy2D_v2, _ptds, kMoves, kRows)                           \
+    OF_STREAM(X, cuMemcpy2DUnaligned_v2, _ptds, kMoves, kRows)                  \
+    OF_STREAM(X, cuMemcpy2DAsync_v2, _ptsz, kMoves, kRows)                      \
+    OF_STREAM(X, cuLaunchKernel, _ptsz, kLaunches)                              \
+    OF_STREAM(X, cuLaunchKernelEx, _ptsz, kLaunchesEx)                          \
+    X(cuMemAlloc_v2, kNoted)                                                    \
+    X(cuMemAllocManaged, kAllocatesManaged)                                     \
+    X(cuMemFree_v2, kFrees)                                                     \
+    X(cuMemHostRegister_v2, kRegisters)                                         \
+    X(cuStreamCreate, kCreatesStream)                                           \
+    X(cuStreamCreateWithPriority, kCreatesStream)                               \
+    /* after these, a blocking copy must have arrived */                        \
+    X(cuPointerSetAttribute, kAfter<must_arrive>)                               \
+    X(cuIpcGetMemHandle, kAfter<must_arrive>)                                   \
+    X(cuCtxEnablePeerAccess, kAfter<must_arrive>)                               \
+    X(cuMemExportToShareableHandle, kAfter<must_arrive>)                        \
+    X(cuMemGetHandleForAddressRange, kAfter<must_arrive>)                       \
+    /* these end registrations */                                               \
+    X(cuCtxDestroy_v2, kAfter<end_context>)                                     \
+    X(cuDevicePrimaryCtxRelease_v2, kAfter<end_context>)                        \
+    X(cuDevicePrimaryCtxReset_v2, kAfter<end_context>)                          \
+    /* these copy host memory that may be partly pinned */                      \
+    BOTH(X, cuMemcpyHtoA_v2, _ptds, kAfter<release_all_pins>)                   \
+    BOTH(X, cuMemcpyAtoH_v2, _ptds, kAfter<release_all_pins>)                   \
+    BOTH(X, cuMemcpyHtoAAsync_v2, _ptsz, kAfter<release_all_pins>)              \
+    BOTH(X, cuMemcpyAtoHAsync_v2, _ptsz, kAfter<release_all_pins>)              \
+    BOTH(X, cuMemcpy3D_v2, _ptds, kAfter<release_all_pins>)                     \
+    BOTH(X, cuMemcpy3DAsync_v2, _ptsz, kAfter<release_all_pins>)                \
+    BOTH(X, cuMemcpyBatchAsync, _ptsz, kAfter<release_all_pins>)                \
+    BOTH(X, cuMemcpyBatchAsync_v2, _ptsz, kAfter<release_all_pins>)             \
+    BOTH(X, cuMemcpy3DBatchAsync, _ptsz, kAfter<release_all_pins>)              \
+    BOTH(X, cuMemcpy3DBatchAsync_v2, _ptsz, kAfter<release_all_pins>)           \
+    BOTH(X, cuGraphAddNode, _v2, kAfter<release_all_pins>)                      \
+    X(cuGraphAddMemcpyNode, kAfter<release_all_pins>)                           \
+    X(cuGraphMemcpyNodeSetParams, kAfter<release_all_pins>)                     \
+    X(cuGraphExecMemcpyNodeSetParams, kAfter<release_all_pins>)                 \
+    /* callbacks that free memory could neither unpin it nor wait for copies */ \
+    BOTH(X, cuLaunchHostFunc, _ptsz, kAfter<stop_pinning>)                      \
+    BOTH(X, cuStreamAddCallback, _ptsz, kAfter<stop_pinning>)                   \
+    X(cuGraphAddHostNode, kAfter<stop_pinning>)                                 \
+    /* the program places managed memory itself */                              \
+    BOTH(X, cuMemAdvise, _v2, kAfter<stop_prefetching>)                         \
+    BOTH(X, cuMemPrefetchAsync, _ptsz, kAfter<stop_prefetching>)                \
+    BOTH(X, cuMemPrefetchAsync_v2, _ptsz, kAfter<stop_prefetching>)             \
+    BOTH(X, cuStreamAttachMemAsync, _ptsz, kAfter<stop_prefetching>)            \
+    /* after these, the CPU may touch managed memory */                         \
+    X(cuCtxSynchronize, kAfter<expect_host_access>)                             \
+    BOTH(X, cuStreamSynchronize, _ptsz, kAfter<expect_host_access>)             \
+    BOTH(X, cuStreamQuery, _ptsz, kAfter<expect_host_access>)                   \
+    X(cuEventSynchronize, kAfter<expect_host_access>)                           \
+    X(cuEventQuery, kAfter<expect_host_access>)
+
+// For programs that link the driver, each wrapper has the name of its call. They call through an `ifunc`,
+// because a macro cannot name the parameters of a function.
+#define SHOWN(name, ...)                                                                \
+    namespace {                                                                         \
+    struct Call_##name {                                                                \
+        using Function = decltype(::name);                                              \
+        static constexpr const char* kSymbol = #name;                                   \
+    };                                                                                  \
+    }                                                                                   \
+    extern "C" {                                                                        \
+    static decltype(::name)* wrapper_##name() {                                         \
+        return &Wrapper<Call_##name, __VA_ARGS__>::call;                                \
+    }                                                                                   \
+    [[gnu::visibility("default"), gnu::ifunc("wrapper_" #name)]] decltype(::name) name; \
+    }
+CALLS(SHOWN)
 
 namespace busfare::trial {
 
-extern "C" CUresult cuGetProcAddress_v1(const char*, void**, int, cuuint64_t);
-
-#define CALL(name, base)                              \
-    Shown {                                           \
-        #name, base, reinterpret_cast<void*>(&::name) \
-    }
-#define COPY(name, version) CALL(name##version, #name), CALL(name##version##_ptds, #name)
-#define ASYNC_COPY(name, version) CALL(name##version, #name), CALL(name##version##_ptsz, #name)
-#define WRAPPED(name, base, releases)                                             \
-    Shown {                                                                       \
-        #name, base, Noted<decltype(::name), __COUNTER__, releases>::shown(#name) \
-    }
-#define NOTED(name, base) WRAPPED(name, base, Releases::kNone)
-#define RELEASING(name, base) WRAPPED(name, base, Releases::kPins)
-#define ENDING(name, base) WRAPPED(name, base, Releases::kAll)
-#define CALLING_BACK(name, base) WRAPPED(name, base, Releases::kForever)
-#define SHARING(name, base) WRAPPED(name, base, Releases::kCopies)
-
 std::span<const Shown> calls() {
-    static const Shown all[] = {
-        CALL(cuGetProcAddress_v2, "cuGetProcAddress"),
-        Shown{"cuGetProcAddress", "cuGetProcAddress", reinterpret_cast<void*>(&cuGetProcAddress_v1)},
-        CALL(cuInit, "cuInit"),
-        CALL(cuDevicePrimaryCtxSetFlags_v2, "cuDevicePrimaryCtxSetFlags"),
-        COPY(cuMemcpyHtoD, _v2),
-        COPY(cuMemcpyDtoH, _v2),
-        COPY(cuMemcpy, ),
-        COPY(cuMemcpy2D, _v2),
-        COPY(cuMemcpy2DUnaligned, _v2),
-        ASYNC_COPY(cuMemcpyHtoDAsync, _v2),
-        ASYNC_COPY(cuMemcpyDtoHAsync, _v2),
-        ASYNC_COPY(cuMemcpyAsync, ),
-        ASYNC_COPY(cuMemcpy2DAsync, _v2),
-        CALL(cuStreamCreate, "cuStreamCreate"),
-        CALL(cuStreamCreateWithPriority, "cuStreamCreateWithPriority"),
-        CALL(cuPointerSetAttribute, "cuPointerSetAttribute"),
-        CALL(cuIpcGetMemHandle, "cuIpcGetMemHandle"),
-        CALL(cuMemHostRegister_v2, "cuMemHostRegister"),
-        // Calls that end registrations, and copies of host memory that may be partly pinned.
-        ENDING(cuCtxDestroy_v2, "cuCtxDestroy"),
-        ENDING(cuDevicePrimaryCtxRelease_v2, "cuDevicePrimaryCtxRelease"),
-        ENDING(cuDevicePrimaryCtxReset_v2, "cuDevicePrimaryCtxReset"),
-        RELEASING(cuMemcpyHtoA_v2, "cuMemcpyHtoA"),
-        RELEASING(cuMemcpyHtoA_v2_ptds, "cuMemcpyHtoA"),
-        RELEASING(cuMemcpyAtoH_v2, "cuMemcpyAtoH"),
-        RELEASING(cuMemcpyAtoH_v2_ptds, "cuMemcpyAtoH"),
-        RELEASING(cuMemcpyHtoAAsync_v2, "cuMemcpyHtoAAsync"),
-        RELEASING(cuMemcpyHtoAAsync_v2_ptsz, "cuMemcpyHtoAAsync"),
-        RELEASING(cuMemcpyAtoHAsync_v2, "cuMemcpyAtoHAsync"),
-        RELEASING(cuMemcpyAtoHAsync_v2_ptsz, "cuMemcpyAtoHAsync"),
-        RELEASING(cuMemcpy3D_v2, "cuMemcpy3D"),
-        RELEASING(cuMemcpy3D_v2_ptds, "cuMemcpy3D"),
-        RELEASING(cuMemcpy3DAsync_v2, "cuMemcpy3DAsync"),
-        RELEASING(cuMemcpy3DAsync_v2_ptsz, "cuMemcpy3DAsync"),
-        RELEASING(cuMemcpyBatchAsync_v2, "cuMemcpyBatchAsync"),
-        RELEASING(cuMemcpyBatchAsync_v2_ptsz, "cuMemcpyBatchAsync"),
-        RELEASING(cuGraphAddMemcpyNode, "cuGraphAddMemcpyNode"),
-        RELEASING(cuGraphMemcpyNodeSetParams, "cuGraphMemcpyNodeSetParams"),
-        RELEASING(cuGraphExecMemcpyNodeSetParams, "cuGraphExecMemcpyNodeSetParams"),
-        // Callbacks that free memory could neither unpin it nor wait for copies.
-        CALLING_BACK(cuLaunchHostFunc, "cuLaunchHostFunc"),
-        CALLING_BACK(cuLaunchHostFunc_ptsz, "cuLaunchHostFunc"),
-        CALLING_BACK(cuStreamAddCallback, "cuStreamAddCallback"),
-        CALLING_BACK(cuStreamAddCallback_ptsz, "cuStreamAddCallback"),
-        CALLING_BACK(cuGraphAddHostNode, "cuGraphAddHostNode"),
-        SHARING(cuCtxEnablePeerAccess, "cuCtxEnablePeerAccess"),
-        SHARING(cuMemExportToShareableHandle, "cuMemExportToShareableHandle"),
-        SHARING(cuMemGetHandleForAddressRange, "cuMemGetHandleForAddressRange"),
-        NOTED(cuMemAlloc_v2, "cuMemAlloc"),
-        NOTED(cuMemFree_v2, "cuMemFree"),
-        NOTED(cuLaunchKernel, "cuLaunchKernel"),
-        NOTED(cuLaunchKernel_ptsz, "cuLaunchKernel"),
-        NOTED(cuCtxSynchronize, "cuCtxSynchronize"),
-        NOTED(cuStreamSynchronize, "cuStreamSynchronize"),
-        NOTED(cuStreamSynchronize_ptsz, "cuStreamSynchronize"),
-        NOTED(cuEventSynchronize, "cuEventSynchronize"),
-    };
+#define ROW(name, ...) Shown{#name, reinterpret_cast<void*>(wrapper_##name())},
+    static const Shown all[] = {CALLS(ROW)};
     return all;
 }
 

@@ -6,10 +6,9 @@
 
 namespace busfare::trial {
 
-/// A wrapper of a driver call: the symbol, and the name for `cuGetProcAddress`.
+/// A wrapper of the driver call `symbol`, which ends with its version, such as `_v2_ptsz`.
 struct Shown {
     const char* symbol;
-    const char* base;
     void* function;
 };
 std::span<const Shown> calls();

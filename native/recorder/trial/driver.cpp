@@ -43,17 +43,6 @@ void* shown(const char* symbol) {
     return nullptr;
 }
 
-void replace(const char* base, void** function) {
-    if (!function || !*function) return;
-    for (const Shown& call : calls()) {
-        // Only the wrapped version: others have different arguments.
-        if (std::strcmp(call.base, base) == 0 && *function == of_driver(call.symbol)) {
-            *function = call.function;
-            return;
-        }
-    }
-}
-
 Changes read_changes() {
     const char* const text = std::getenv("BUSFARE_TRY_CHANGES");
     Changes changes;
@@ -63,6 +52,7 @@ Changes read_changes() {
         rest = comma == std::string::npos ? "" : rest.substr(comma + 1);
         changes.pin |= word == "pin";
         changes.stage |= word == "async";
+        changes.prefetch |= word == "prefetch";
         changes.dry |= word == "dry";
         if (word == "spin") changes.scheduling = CU_CTX_SCHED_SPIN;
         if (word == "block") changes.scheduling = CU_CTX_SCHED_BLOCKING_SYNC;
@@ -71,6 +61,17 @@ Changes read_changes() {
 }
 
 }  // namespace
+
+void replace(const char* base, void** function) {
+    if (!function || !*function) return;
+    for (const Shown& call : calls()) {
+        // Only the wrapped version: others have different arguments.
+        if (std::strncmp(call.symbol, base, std::strlen(base)) == 0 && *function == of_driver(call.symbol)) {
+            *function = call.function;
+            return;
+        }
+    }
+}
 
 void* real_dlsym(void* handle, const char* name) {
     static const Dlsym function = found_dlsym();
@@ -113,11 +114,9 @@ void begin() {
 
 using namespace busfare::trial;
 
-extern "C" {
-
 /// Returns the wrappers for driver calls. Passes other names to the C library by a tail call, which keeps the
 /// caller's address for RTLD_NEXT.
-[[gnu::visibility("default"), gnu::optimize("O2")]] void* dlsym(void* handle, const char* name) {
+extern "C" [[gnu::visibility("default"), gnu::optimize("O2")]] void* dlsym(void* handle, const char* name) {
     static const Dlsym function = found_dlsym();
     if (name[0] != 'c' || name[1] != 'u' || Inside::active()) return function(handle, name);
     void* const call = shown(name);
@@ -125,23 +124,3 @@ extern "C" {
     void* const found = function(handle, name);
     return found && found == of_driver(name) ? call : found;
 }
-
-[[gnu::visibility("default")]] CUresult cuGetProcAddress_v2(const char* symbol, void** function, int version,
-                                                            cuuint64_t flags,
-                                                            CUdriverProcAddressQueryResult* status) {
-    const CUresult result = REAL(cuGetProcAddress_v2)(symbol, function, version, flags, status);
-    if (result == CUDA_SUCCESS) replace(symbol, function);
-    return result;
-}
-
-/// CUDA 11.3 to 11.8.
-[[gnu::visibility("default")]] CUresult cuGetProcAddress_v1(const char* symbol, void** function, int version,
-                                                            cuuint64_t flags) {
-    using V1 = CUresult(const char*, void**, int, cuuint64_t);
-    static auto* const next = real<V1>("cuGetProcAddress");
-    const CUresult result = next(symbol, function, version, flags);
-    if (result == CUDA_SUCCESS) replace(symbol, function);
-    return result;
-}
-
-}  // extern "C"

@@ -10,6 +10,9 @@ void* real_dlsym(void* handle, const char* name);
 /// The driver's function `name`; null if the program has not loaded the driver, or the driver lacks it.
 void* of_driver(const char* name);
 
+/// Replaces the driver's `function` by its wrapper, if there is one; `base`: its name without a version.
+void replace(const char* base, void** function);
+
 /// The driver's function behind a wrapper.
 template <typename Function>
 Function* real(const char* name) {
@@ -53,7 +56,8 @@ class BesideCaptures {
 /// The changes that `BUSFARE_TRY_CHANGES` names, separated by commas.
 struct Changes {
     bool pin = false;
-    bool stage = false;       ///< `async`
+    bool stage = false;  ///< `async`
+    bool prefetch = false;
     bool dry = false;         ///< count what the others would change, but change nothing
     unsigned scheduling = 0;  ///< `spin`, `block`; 0: the program's choice
 };

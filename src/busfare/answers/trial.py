@@ -1,7 +1,5 @@
 """The result of `try`: a program recorded, then run with and without changes made from outside, in alternation."""
 
-from __future__ import annotations
-
 import math
 import tempfile
 from collections.abc import Callable, Mapping, Sequence

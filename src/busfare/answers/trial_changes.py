@@ -1,7 +1,5 @@
 """Which changes `try` makes from outside may help a recorded program, what they gain, and what to write in its place."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -26,8 +24,14 @@ from busfare.trace import Trace
 from busfare.trace import read as read_trace
 
 #: What each change is for `what-if`, and the findings that advise it.
-CHANGES: dict[str, dict[str, Any]] = {"pin": {"pin": True}, "pin,async": {"pin": True, "async_": True}}
-FINDINGS = {"pin": ("pageable-copies",), "pin,async": ("pageable-copies", "synchronous-copies")}
+CHANGES: dict[str, dict[str, Any]] = {
+    "pin": {"pin": True}, "pin,async": {"pin": True, "async_": True}, "prefetch": {"prefetch": True},
+}  # fmt: skip
+FINDINGS = {
+    "pin": ("pageable-copies",),
+    "pin,async": ("pageable-copies", "synchronous-copies"),
+    "prefetch": ("managed-migrations",),
+}
 #: A change is tried if it may save at least this share of the run.
 WORTH_TRYING = 0.01
 #: A run that counts what pinning would change, and changes nothing.
@@ -92,29 +96,41 @@ def _gain(
     fields = CHANGES.get(change)
     if fields is None:
         return Gain(None, reason=statement("try.setting")), None
-    if not first.counts.get("pageable_copies"):
+    if change != "prefetch" and not first.counts.get("pageable_copies"):
         return Gain(None, reason=statement("try.no-pageable")), statement("try.no-pageable")
     if not traces:
-        return Gain(None, reason=statement("try.no-recording")), None
+        why = statement("try.no-recording")
+        return Gain(None, reason=why), why if change == "prefetch" else None
     try:
         predicted = predictions.what_if(recording, recorded_on=question.recorded_on, **fields)
     except BusfareError as error:
         return Gain(None, reason=str(error)), None
     if not predicted.touched:
-        return Gain(None, reason=statement("try.not-in-recording")), None
+        why = statement("try.not-in-recording")
+        return Gain(None, reason=why), statement("try.no-migrations") if change == "prefetch" else None
     if predicted.gain_seconds is None:
         return Gain(None, reason=None if predicted.reason is UNSET else predicted.reason), None
     # Processes run in parallel: their costs are those of the mean process.
     pinned_bytes = first.counts["pinned_bytes"] / len(traces)
     costs = [_costs(trace, question.recorded_on, change, pinned_bytes) for trace in traces]
     allocating, cost, least, most = (sum(part) / len(traces) for part in zip(*costs, strict=True))
-    gain = predicted.gain_seconds + allocating
-    if "async" not in change:  # which also changes buffers that the program makes anew for each copy
-        gain *= min(1.0, first.counts["changed_bytes"] / first.counts["pageable_bytes"])
+    gain = (predicted.gain_seconds + allocating) * _share(change, traces, first)
     low, high = gain_between(gain, math.inf)
     row = Gain(gain - cost, low - most, high - least)
     worth = row.high >= WORTH_TRYING * predicted.baseline.recorded_seconds
     return row, None if worth else statement("try.saves-little", seconds=max(row.high, 0.0))
+
+
+def _share(change: str, traces: Sequence[Trace], first: Run) -> float:
+    """The share of the gain that the library can make: of copies that the dry run would change; of migrations to the GPU.
+    `pin,async` also changes buffers that the program makes anew for each copy.
+    """
+    if change == "pin":
+        return min(1.0, first.counts["changed_bytes"] / first.counts["pageable_bytes"])
+    moves = [trace.operations.filter(pl.col("kind") == "migration") for trace in traces]
+    if change != "prefetch" or not (whole := sum(int(move["bytes"].sum()) for move in moves)):
+        return 1.0
+    return sum(int(move["bytes"].filter(move["direction"] == "h2d").sum()) for move in moves) / whole
 
 
 class _Costs(NamedTuple):
@@ -130,6 +146,8 @@ class _Costs(NamedTuple):
 
 def _costs(trace: Trace, recorded_on: Any, change: str, pinned_bytes: float) -> _Costs:
     """Of a process in which the library registers `pinned_bytes`, and fills its buffers for `pin,async`."""
+    if change == "prefetch":
+        return _Costs()
     node = recorded_on or guess_node(trace)
     copies = trace.operations.filter((pl.col("kind") == "copy") & pl.col("direction").is_in(["h2d", "d2h"]))
     copies = copies.filter(pl.Series(pageable(copies)))

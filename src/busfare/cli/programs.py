@@ -2,8 +2,6 @@
 `hybrid/`, a project that needs nothing of this.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

@@ -4,8 +4,6 @@ On AMD's GPUs rocprofv3 runs the program, and busfare reads the databases that i
 [rocprofiler-sdk: using-rocprofv3, using-rocpd-output-format]; rocpd came with ROCm 7.
 """
 
-from __future__ import annotations
-
 import ctypes
 import importlib.util
 import os

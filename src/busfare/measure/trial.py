@@ -2,8 +2,6 @@
 makes the changes.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

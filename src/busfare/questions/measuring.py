@@ -1,7 +1,5 @@
 """Questions on this machine, or on a node that is played in place of it (`virtual`)."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +22,7 @@ Recorded = Literal[
     "overheads", "graphs", "addresses", "messages",
 ]  # fmt: skip
 #: The changes of `try` except environment variables.
-MADE_OUTSIDE = ("pin", "pin,async", "spin", "block")
+MADE_OUTSIDE = ("pin", "pin,async", "prefetch", "spin", "block")
 #: Runs of each variant: fewer than three give no useful interval.
 LEAST_RUNS, MOST_RUNS = 3, 1000
 #: Ints of a vector.
@@ -69,7 +67,7 @@ class Record(Question):
 
 
 def tried_change(value: Any) -> str:
-    """'pin', 'pin,async', 'spin', 'block' or an environment variable 'NAME=VALUE'."""
+    """'pin', 'pin,async', 'prefetch', 'spin', 'block' or an environment variable 'NAME=VALUE'."""
     if value in MADE_OUTSIDE or re.match(r"[A-Z_][A-Z0-9_]*=", str(value)):
         return str(value)
     changes = "; ".join(MADE_OUTSIDE)

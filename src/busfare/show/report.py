@@ -1,7 +1,5 @@
 """The documents of `report` on one trace, and of `diff` of two."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -47,7 +45,7 @@ CHANGES = ("run", "as-long", "run-from-nothing", "unit-few", "unit-real", "unit-
 LEAST_CHANGE, MOST_CHANGES = 0.001, 12
 #: Findings whose change `busfare try` makes, on the GPUs of others than these.
 AMD = "AMD|Instinct|Radeon|gfx"
-TRIED = ("pageable-copies", "synchronous-copies")
+TRIED = ("pageable-copies", "synchronous-copies", "managed-migrations")
 #: Changes that save a smaller share of the run are not what it needs most.
 LITTLE = 0.05
 
@@ -291,7 +289,7 @@ def _measured_by(result: Report) -> list[str]:
         and any(finding.id in TRIED for finding in result.findings)
     ):
         return [
-            "`busfare try -- PROGRAM` measures pinned and asynchronous copies without editing the program."
+            "`busfare try -- PROGRAM` measures pinned and asynchronous copies and prefetches without editing the program."
         ]
     return []
 

@@ -1,7 +1,5 @@
 """The document of `try`: predicted and measured times of each change."""
 
-from __future__ import annotations
-
 from busfare.advise.amounts import between, percent, ratio, several, size, time
 from busfare.answers.trial import Tried, Try
 from busfare.show.blocks import bar

@@ -2,8 +2,6 @@
 `hybrid/`, an independent project.
 """
 
-from __future__ import annotations
-
 import click
 
 from busfare.cli.options import OUTPUT, PATH, SHOWN, Command, argument, option
@@ -51,7 +49,7 @@ try_ = Command(
     argument("command -- PROGRAM [ARGUMENTS]", "The program to run.", type=str, nargs=-1, required=True),
     option(
         "--change CHANGE",
-        "pin; pin,async; spin; block; or an environment variable NAME=VALUE.",
+        "pin; pin,async; prefetch; spin; block; or an environment variable NAME=VALUE.",
         multiple=True,
     ),
     option("--runs N", "Maximum number of runs of each variant.", default="10"),
