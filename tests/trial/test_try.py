@@ -134,7 +134,7 @@ def test_without_a_driver_the_status_is_3(command: Command) -> None:
         (("--", "/no/such/program"), "no such program"),
         (
             ("--change", "faster", "--", "true"),
-            "--change 'faster' is unknown; give pin; pin,async; spin; block",
+            "--change 'faster' is unknown; give pin; pin,async; prefetch; spin; block",
         ),
         (("--runs", "1", "--", "true"), "--runs '1' is not a whole number from 3"),
         (("--from", "no-such-node", "--", "true"), "no-such-node"),
@@ -220,7 +220,7 @@ def test_costs_of_parallel_processes_are_not_added(tmp_path: Path) -> None:
 def test_a_gain_too_small_to_measure_is_refused_without_an_option() -> None:
     predictions = Predictions(busfare.what_if, busfare.report)
     _, refused, _ = chosen_changes(Question(), IMAGES, predictions, counted(pinned_bytes=1 << 40))
-    assert [row.change for row in refused] == ["pin"]
+    assert [row.change for row in refused] == ["pin", "prefetch"]
     assert chosen_changes(Question.of(change="pin"), IMAGES, predictions, counted(pinned_bytes=1 << 40))[0]
 
 
