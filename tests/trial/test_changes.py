@@ -9,7 +9,7 @@ import pytest
 from tests.trial.conftest import Run
 
 SCENARIOS = (
-    "repeat", "back", "large", "small", "stack", "async", "any", "captured", "rows", "growing", "slices", "neighbours",
+    "repeat", "back", "large", "small", "stack", "async", "any", "captured", "rows", "growing", "slices", "neighbours", "shared-page",
     "brief", "given-back", "own-pins", "destroyed", "non-blocking", "late-stream", "unknown-side", "locked",
     "fork", "threads", "next", "managed", "placed", "crowded",
 )  # fmt: skip
@@ -74,10 +74,24 @@ def test_what_is_not_worth_pinning_is_kept_and_counted(run: Run, scenario: str, 
     )
 
 
-def test_slices_of_a_buffer_are_pinned_in_few_steps(run: Run) -> None:
+def test_each_page_of_a_buffer_that_is_copied_in_slices_is_pinned_once(run: Run) -> None:
     changed = run("pin", "slices")
-    assert changed.counts["pinned_ranges"] < 8
-    assert changed.counts["pinned_bytes"] < 4 * 20 * (17 << 20)
+    assert changed.counts["pinned_ranges"] == 20
+    assert 20 * 17 << 20 <= changed.counts["pinned_bytes"] <= (20 * 17 << 20) + 4096
+    assert changed.calls[:5] == [
+        "register 17829888",
+        "h2d pinned 17825792",
+        "register 17825792",
+        "h2d-async pinned 4080",
+        "h2d-async pinned 17821712",
+    ]
+
+
+def test_a_neighbour_stays_pinned_when_memory_that_shares_its_page_is_freed(run: Run) -> None:
+    calls = run("pin", "shared-page").calls
+    assert calls.count("unregister") == 2
+    assert calls.index("unregister") == len(calls) - 3
+    assert calls[-2:] == ["h2d pinned 1048576", "unregister"]
 
 
 def test_asynchronous_copies_of_pinned_memory_are_waited_for(run: Run) -> None:

@@ -26,11 +26,12 @@ bool g_captured = false;
 void* g_internal = nullptr;  ///< memory of the driver
 unsigned g_scheduling = 0;
 
-const char* within(const std::map<Address, size_t>& ranges, const void* memory) {
+/// The begin of the range that the memory is in; 0 for none.
+Address within(const std::map<Address, size_t>& ranges, const void* memory) {
     const auto at = ranges.upper_bound(reinterpret_cast<Address>(memory));
-    if (at == ranges.begin()) return nullptr;
+    if (at == ranges.begin()) return 0;
     const auto& [begin, bytes] = *std::prev(at);
-    return reinterpret_cast<Address>(memory) < begin + bytes ? "in" : nullptr;
+    return reinterpret_cast<Address>(memory) < begin + bytes ? begin : 0;
 }
 bool pinned(const void* memory) {
     return within(g_registered, memory) || within(g_allocated, memory);
@@ -66,7 +67,8 @@ void drain() {
 
 CUresult copied(const char* what, void* to, const void* from, size_t bytes, const void* host, bool blocking) {
     const bool fast = pinned(host);
-    if (fast != pinned(static_cast<const char*>(host) + bytes - 1)) return CUDA_ERROR_INVALID_VALUE;
+    const void* const last = static_cast<const char*>(host) + bytes - 1;
+    if (within(g_registered, host) != within(g_registered, last)) return CUDA_ERROR_INVALID_VALUE;
     const char* const kind = within(g_allocated, host) ? "staged" : fast ? "pinned" : "pageable";
     log(std::string(what) + " " + kind + " " + std::to_string(bytes));
     if (g_captured) return CUDA_SUCCESS;

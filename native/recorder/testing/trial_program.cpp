@@ -5,6 +5,7 @@
 #define __CUDA_API_VERSION_INTERNAL
 #include <cuda.h>
 #include <dlfcn.h>
+#include <malloc.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -157,6 +158,18 @@ bool run(const std::string& scenario) {
         }
         std::free(host);
         return right && fake("fake_registered") == 0;
+    }
+    if (scenario == "shared-page") {  // two heap blocks, of which one is freed first
+        mallopt(M_MMAP_THRESHOLD, 64 * kBytes);
+        char *const low = filled(0, kBytes), *const high = filled(0, kBytes), *const top = filled(0, kBytes);
+        bool right = three_times(low, kBytes) && three_times(high, kBytes);
+        std::free(high);
+        std::memset(low, 9, kBytes);
+        to_gpu(low, kBytes);
+        right &= there(9, kBytes);
+        std::free(low);
+        std::free(top);
+        return right;
     }
     if (scenario == "slices") {  // of a large buffer, one after another
         constexpr size_t kSlice = size_t{17} << 20;

@@ -57,6 +57,21 @@ bool captured(const Copy& copy) {
     return result != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
+/// Copies in pieces that end at `borders`.
+CUresult copied_in_pieces(const Copy& copy, std::vector<uintptr_t> borders) {
+    const auto host = reinterpret_cast<uintptr_t>(copy.host);
+    borders.push_back(host + copy.bytes);
+    CUresult result = CUDA_SUCCESS;
+    for (size_t piece = 0, done = 0; piece < borders.size() && result == CUDA_SUCCESS; ++piece) {
+        const size_t bytes = borders[piece] - host - done;
+        auto* const from = reinterpret_cast<void*>(host + done);
+        result = copy.to_gpu ? REAL(cuMemcpyHtoDAsync_v2)(copy.device + done, from, bytes, copy.stream)
+                             : REAL(cuMemcpyDtoHAsync_v2)(from, copy.device + done, bytes, copy.stream);
+        done += bytes;
+    }
+    return result;
+}
+
 /// Makes a copy of the program, unchanged (`call`) or through pinned memory.
 template <typename Call>
 CUresult moved(const Copy& copy, Call&& call) {
@@ -97,9 +112,15 @@ CUresult moved(const Copy& copy, Call&& call) {
     if (!changes().pin) return kept(kKeptSmall);
     use.emplace(copy.host, copy.bytes, true);
     if (!*use) return kept(use->why());
-    CUresult result = call();
+    const bool whole = changes().dry || use->borders().empty();
+    if (!whole && !copy.device) {
+        use.reset();
+        never_pin(copy.host, copy.bytes);
+        return kept(kKeptRefused);
+    }
+    CUresult result = whole ? call() : copied_in_pieces(copy, use->borders());
     // Copies of pageable memory return when the host memory may be reused or read.
-    if (result == CUDA_SUCCESS && !copy.blocking && !changes().dry) {
+    if (result == CUDA_SUCCESS && !(copy.blocking && whole) && !changes().dry) {
         const BesideCaptures beside;
         result = REAL(cuStreamSynchronize)(copy.stream);
     }

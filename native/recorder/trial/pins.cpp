@@ -17,7 +17,7 @@ namespace {
 
 struct Range {
     uintptr_t end;    ///< end of the pages; the key is their start
-    uintptr_t first;  ///< the memory that copies use
+    uintptr_t first;  ///< the memory whose copy pinned it: some of each page, which remains until it is freed
     uintptr_t last;
     CUcontext context;
     unsigned uses;    ///< copies in progress
@@ -118,17 +118,16 @@ Ranges::iterator unpin(Ranges::iterator at) {
     return next;
 }
 
-/// The end of the mapping that holds the byte before `end`.
-uintptr_t mapped_until(uintptr_t end) {
-    uintptr_t found = end;
-    FILE* const file = std::fopen("/proc/self/maps", "r");
-    char line[512];
-    while (file && std::fgets(line, sizeof line, file)) {
-        unsigned long low = 0, high = 0;
-        if (std::sscanf(line, "%lx-%lx", &low, &high) == 2 && low < end && high > end) found = high;
+/// The parts of these pages that are not pinned. The caller holds the mutex.
+Gaps unpinned(uintptr_t begin, uintptr_t end) {
+    Gaps gaps;
+    auto at = overlapping(g_pinned, begin, end, kRangeEnd);
+    for (; at != g_pinned.end() && at->first < end; ++at) {
+        if (at->first > begin) gaps.emplace_back(begin, at->first);
+        begin = at->second.end;
     }
-    if (file) std::fclose(file);
-    return found;
+    if (begin < end) gaps.emplace_back(begin, end);
+    return gaps;
 }
 
 /// Pins these pages; false if the driver fails.
@@ -161,83 +160,63 @@ bool may_be_pinned(const void* memory, size_t bytes, bool of_heap) {
 
 PinUse::PinUse(const void* memory, size_t bytes, bool may_pin) {
     const auto first = reinterpret_cast<uintptr_t>(memory), last = first + bytes;
-    uintptr_t begin = first / page() * page(), end = (last + page() - 1) / page() * page();
+    const uintptr_t begin = first / page() * page(), end = (last + page() - 1) / page() * page();
     const std::lock_guard lock(g_mutex);
-    auto at = overlapping(g_pinned, first, last, kRangeEnd);
-    if (at != g_pinned.end() && at->first <= first && at->second.end >= last) {
-        at->second.first = std::min(at->second.first, first);
-        at->second.last = std::max(at->second.last, last);
-        ++at->second.uses;
-        ++at->second.copies;
-        note_pages(at->first, &at->second);
-        key_ = at->first;
-        return;
+    const Gaps gaps = unpinned(begin, end);
+    auto at = overlapping(g_pinned, begin, end, kRangeEnd);
+    partly_ = !gaps.empty() && at != g_pinned.end();
+    if (!gaps.empty() && !(may_pin && pin_gaps(gaps, first, last))) return;
+    for (at = overlapping(g_pinned, begin, end, kRangeEnd); at != g_pinned.end() && at->first < end; ++at) {
+        ++at->second.uses, ++at->second.copies;
+        if (at->first > first) borders_.push_back(at->first);
     }
-    partly_ = at != g_pinned.end();
-    if (bytes < kLeastPinned) why_ = kKeptSmall;
-    if (!may_pin || bytes < kLeastPinned) return;
-    if (!g_may_pin) {
-        why_ = kKeptRefused;
-        return;
-    }
+    begin_ = begin, end_ = end;
+}
+
+bool PinUse::pin_gaps(const Gaps& gaps, uintptr_t first, uintptr_t last) {
+    why_ = kKeptSmall;
+    if (last - first < kLeastPinned && !partly_) return false;
+    why_ = kKeptRefused;
+    if (!g_may_pin) return false;
     const auto seen = overlapping(g_seen, first, last, kEnd);
-    if (bytes < kPinnedAtOnce && seen == g_seen.end() && at == g_pinned.end()) {
+    why_ = kKeptFirstUse;
+    if (last - first < kPinnedAtOnce && seen == g_seen.end() && !partly_) {
         if (g_seen.size() >= kMostSeen) g_seen.clear();
         g_seen[first] = last;
-        return;
+        return false;
     }
+    why_ = kKeptBrief;
+    const auto brief = g_brief.find(gaps.front().first);
+    if (brief != g_brief.end() && brief->second >= kMostBrief) return false;
     why_ = kKeptRefused;
-    if (const auto brief = g_brief.find(begin); brief != g_brief.end() && brief->second >= kMostBrief) {
-        why_ = kKeptBrief;
-        return;
-    }
     const auto refused = overlapping(g_refused, first, last, kEnd);
-    if (refused != g_refused.end() && refused->first <= first && refused->second >= last) return;
+    if (refused != g_refused.end() && refused->first <= first && refused->second >= last) return false;
     why_ = kKeptStack;
-    if (of_stack(first, last)) return;
-    Range range{end, first, last, nullptr, 1, 1};
-    // Merge all ranges that share pages: the driver refuses copies across two registrations.
-    at = overlapping(g_pinned, begin, end, kRangeEnd);
-    for (auto shared = at; shared != g_pinned.end() && shared->first < end; ++shared) {
-        why_ = kKeptRefused;
-        if (shared->second.uses) return;
-    }
-    bool grows = false;
-    while (at != g_pinned.end() && at->first < range.end) {
-        grows = true;
-        begin = std::min(begin, at->first);
-        range.end = std::max(range.end, at->second.end);
-        range.first = std::min(range.first, at->second.first);
-        range.last = std::max(range.last, at->second.last);
-        range.copies += at->second.copies;
-        at = unpin(at);
-    }
-    why_ = kKeptLimit;
-    if (g_bytes + (range.end - begin) > most_pinned()) return;
+    if (of_stack(first, last)) return false;
+    Range range{};
     REAL(cuCtxGetCurrent)(&range.context);
-    why_ = kKeptRefused;
-    // Double the range when it grows: a buffer that is copied part by part is not pinned again for each part.
-    const uintptr_t twice = std::min(range.end + (range.end - begin), mapped_until(range.end));
-    Range larger = range;
-    larger.end = larger.last = twice;
-    if (grows && twice > range.end && g_bytes + (twice - begin) <= most_pinned() && pin(begin, larger)) {
-        range = larger;
-    } else if (!pin(begin, range)) {
-        if (g_refused.size() >= kMostSeen) g_refused.clear();
-        g_refused[first] = last;
-        return;
+    for (const auto& [low, high] : gaps) {
+        why_ = kKeptLimit;
+        if (g_bytes + (high - low) > most_pinned()) return false;
+        range.end = high, range.first = std::max(first, low), range.last = std::min(last, high);
+        why_ = kKeptRefused;
+        if (!pin(low, range)) {
+            if (g_refused.size() >= kMostSeen) g_refused.clear();
+            g_refused[first] = last;
+            return false;
+        }
+        count_copy(kPinnedRanges, high - low);
+        g_bytes += high - low;
+        g_pinned[low] = range;
     }
-    count_copy(kPinnedRanges, range.end - begin);
-    g_bytes += range.end - begin;
-    g_pinned[begin] = range;
-    key_ = begin;
+    return true;
 }
 
 PinUse::~PinUse() {
-    if (!key_) return;
+    if (!end_) return;
     const std::lock_guard lock(g_mutex);
-    const auto at = g_pinned.find(key_);
-    if (at != g_pinned.end()) --at->second.uses;
+    auto at = overlapping(g_pinned, begin_, end_, kRangeEnd);
+    for (; at != g_pinned.end() && at->first < end_; ++at) --at->second.uses;
 }
 
 bool any_pins() {
