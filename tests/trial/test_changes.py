@@ -9,8 +9,8 @@ import pytest
 from tests.trial.conftest import Run
 
 SCENARIOS = (
-    "repeat", "back", "large", "small", "stack", "async", "any", "captured", "rows", "growing", "slices", "neighbours", "shared-page",
-    "brief", "given-back", "own-pins", "destroyed", "non-blocking", "late-stream", "unknown-side", "locked",
+    "repeat", "back", "large", "small", "stack", "async", "any", "captured", "rows", "growing", "slices", "neighbours",
+    "shared-page", "brief", "given-back", "own-pins", "destroyed", "non-blocking", "late-stream", "unknown-side", "locked",
     "fork", "threads", "next", "managed", "placed", "crowded",
 )  # fmt: skip
 

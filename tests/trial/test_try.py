@@ -10,12 +10,14 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import polars as pl
 import pytest
 
 import busfare
-from busfare.answers.trial_changes import Gain, Predictions, chosen_changes
+from busfare.answers.trial_changes import Gain, Predictions, _share, chosen_changes
 from busfare.measure.trial import Run, _input
 from busfare.questions import Try as Question
 from tests.recorder.conftest import Built
@@ -44,7 +46,8 @@ def test_a_change_is_measured_against_the_unchanged_program(built: Built, comman
     assert row["reason"]
     base = answer["baseline"]
     assert base["runs"] == 3
-    assert 0 < base["measured_seconds"] <= base["process_seconds"]
+    assert 0 <= base["startup_seconds"] < base["measured_seconds"] <= base["process_seconds"]
+    assert base["measured_range_seconds"][0] <= base["measured_seconds"] <= base["measured_range_seconds"][1]
 
 
 def test_what_cannot_gain_is_not_tried(command: Command) -> None:
@@ -172,6 +175,38 @@ def test_files_are_compared_and_restored_and_results_kept(command: Command, tmp_
     ]
 
 
+def test_a_file_that_an_ended_run_left_is_not_overwritten(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "out.dat").write_text("half")
+    (tmp_path / "out.dat.before-try").write_text("mine")
+    done = command("--compare", "out.dat", "--", "true")
+    assert done.returncode == 2
+    assert "out.dat.before-try is left of an ended run; move it back to out.dat" in " ".join(
+        done.stderr.split()
+    )
+    assert [(tmp_path / name).read_text() for name in ("out.dat", "out.dat.before-try")] == ["half", "mine"]
+
+
+def test_a_launcher_runs_the_program_where_it_places_it(command: Command, tmp_path: Path) -> None:
+    words = ("--change", "taskset -c 0", "--runs", "3", "--json", "--")
+    done = command(*words, "sh", "-c", "nproc >> counts")
+    (row,) = result(done)["runs"]
+    assert (row["change"], row["output"]) == ("taskset -c 0", "identical")
+    assert (tmp_path / "counts").read_text().splitlines().count("1") >= 3
+
+
+def test_gains_of_prefetches_are_those_of_migrations_to_the_gpu() -> None:
+    operations = pl.DataFrame(
+        {
+            "kind": ["migration", "migration", "kernel"],
+            "direction": ["h2d", "d2h", None],
+            "bytes": [30, 10, 5],
+        }
+    )
+    assert _share("prefetch", [SimpleNamespace(operations=operations)], counted()) == 0.75  # type: ignore[list-item]
+    assert _share("pin", [], counted(changed_bytes=25)) == 0.25
+    assert _share("pin,async", [], counted(changed_bytes=25)) == 1
+
+
 def counted(**counts: int) -> Run:
     """A dry run in which the library counted this."""
     before = {"pageable_copies": 3, "pageable_bytes": 100, "changed_bytes": 100, "pinned_bytes": 0}
@@ -235,6 +270,8 @@ def test_documents_show_what_was_predicted_and_measured(
     done = command("--change", "pin,async", "--runs", "3", "--html", "page.html", "--", program, "large")
     assert done.returncode == 0
     assert "pin,async" in done.stdout
+    assert "CUDA start-up" in " ".join(done.stdout.split())
+    assert "pin,async: not predicted: no usable recording" in " ".join(done.stdout.split())
     assert "of the pageable copies" in " ".join(done.stdout.split())
     page = (tmp_path / "page.html").read_text()
     assert "trial_program" in page

@@ -76,7 +76,7 @@ CUresult copied_in_pieces(const Copy& copy, std::vector<uintptr_t> borders) {
 template <typename Call>
 CUresult moved(const Copy& copy, Call&& call) {
     begin();
-    note_call();
+    note_call(kFirstWork);
     if (Inside::active() || !active()) return call();
     const Inside inside;
     if (copy.blocking) expect_host_access();
@@ -215,6 +215,7 @@ void end_context() {
 
 /// Launches a kernel, whose managed memory is prefetched first.
 CUresult launched(CUfunction kernel, void** arguments, CUstream stream, auto call) {
+    note_call(kFirstWork);
     if (changes().prefetch && !Inside::active()) prefetch(kernel, arguments, stream);
     return kNoted(call);
 }

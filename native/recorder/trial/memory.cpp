@@ -15,11 +15,15 @@ using namespace busfare::trial;
 
 namespace {
 
-template <typename Function>
-Function* next(const char* name) {
+void* next(const char* name) {
     const Inside inside;
-    return reinterpret_cast<Function*>(real_dlsym(RTLD_NEXT, name));
+    return real_dlsym(RTLD_NEXT, name);
 }
+#define NEXT(name)                                                                      \
+    ([] {                                                                               \
+        static auto* const function = reinterpret_cast<decltype(::name)*>(next(#name)); \
+        return function;                                                                \
+    }())
 
 /// Unpins a heap block.
 void release_piece(void* memory) {
@@ -42,45 +46,39 @@ extern "C" {
 #define SHOWN [[gnu::visibility("default")]]
 
 SHOWN void free(void* memory) {
-    static auto* const function = next<decltype(free)>("free");
     release_piece(memory);
-    function(memory);
+    NEXT(free)(memory);
 }
 
 SHOWN void* realloc(void* memory, size_t bytes) {
-    static auto* const function = next<decltype(realloc)>("realloc");
     release_piece(memory);
-    return function(memory, bytes);
+    return NEXT(realloc)(memory, bytes);
 }
 
 SHOWN int munmap(void* memory, size_t bytes) {
-    static auto* const function = next<decltype(munmap)>("munmap");
     release_pages(memory, bytes);
-    return function(memory, bytes);
+    return NEXT(munmap)(memory, bytes);
 }
 
 SHOWN int madvise(void* memory, size_t bytes, int advice) {
-    static auto* const function = next<decltype(madvise)>("madvise");
     if (advice == MADV_DONTNEED || advice == MADV_FREE || advice == MADV_REMOVE) release_pages(memory, bytes);
-    return function(memory, bytes, advice);
+    return NEXT(madvise)(memory, bytes, advice);
 }
 
 SHOWN void* mremap(void* memory, size_t bytes, size_t new_bytes, int flags, ...) {
-    static auto* const function = next<decltype(mremap)>("mremap");
     va_list more;
     va_start(more, flags);
     void* const place = flags & MREMAP_FIXED ? va_arg(more, void*) : nullptr;
     va_end(more);
     release_pages(memory, bytes);
-    if (!place) return function(memory, bytes, new_bytes, flags);
+    if (!place) return NEXT(mremap)(memory, bytes, new_bytes, flags);
     release_pages(place, new_bytes);
-    return function(memory, bytes, new_bytes, flags, place);
+    return NEXT(mremap)(memory, bytes, new_bytes, flags, place);
 }
 
 SHOWN void* mmap(void* memory, size_t bytes, int protection, int flags, int file, off_t offset) {
-    static auto* const function = next<decltype(mmap)>("mmap");
     if (flags & MAP_FIXED) release_pages(memory, bytes);
-    return function(memory, bytes, protection, flags, file, offset);
+    return NEXT(mmap)(memory, bytes, protection, flags, file, offset);
 }
 
 SHOWN void* mmap64(void* memory, size_t bytes, int protection, int flags, int file, off64_t offset) {
@@ -88,9 +86,8 @@ SHOWN void* mmap64(void* memory, size_t bytes, int protection, int flags, int fi
 }
 
 SHOWN int dlclose(void* library) {
-    static auto* const function = next<decltype(dlclose)>("dlclose");
     if (!Inside::active()) release_all_pins();  // its data may be unmapped
-    return function(library);
+    return NEXT(dlclose)(library);
 }
 
 }  // extern "C"

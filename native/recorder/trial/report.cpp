@@ -17,12 +17,12 @@ struct Row {
     std::atomic<uint64_t> value;
 };
 constexpr const char* kNames[kCounts] = {
-    "first_call_ns", "last_call_ns",  "pageable_copies",   "pageable_bytes",     "changed_copies",
-    "changed_bytes", "pinned_ranges", "pinned_bytes",      "pinning_ns",         "staged_copies",
-    "staged_bytes",  "kept small",    "small bytes",       "kept first-use",     "first-use bytes",
-    "kept capture",  "capture bytes", "kept host-visible", "host-visible bytes", "kept stack",
-    "stack bytes",   "kept refused",  "refused bytes",     "kept limit",         "limit bytes",
-    "kept brief",    "brief bytes",
+    "first_call_ns",   "first_work_ns", "last_call_ns",  "pageable_copies",   "pageable_bytes",
+    "changed_copies",  "changed_bytes", "pinned_ranges", "pinned_bytes",      "pinning_ns",
+    "staged_copies",   "staged_bytes",  "kept small",    "small bytes",       "kept first-use",
+    "first-use bytes", "kept capture",  "capture bytes", "kept host-visible", "host-visible bytes",
+    "kept stack",      "stack bytes",   "kept refused",  "refused bytes",     "kept limit",
+    "limit bytes",     "kept brief",    "brief bytes",
 };
 
 Row* named(Row* rows) {
@@ -65,9 +65,9 @@ uint64_t now_ns() {
     return static_cast<uint64_t>(time.tv_sec) * 1'000'000'000u + static_cast<uint64_t>(time.tv_nsec);
 }
 
-void note_call() {
+void note_call(Count first) {
     const uint64_t now = now_ns();
-    if (!counted(kFirstCall).load(std::memory_order_relaxed)) counted(kFirstCall) = now;
+    if (!counted(first).load(std::memory_order_relaxed)) counted(first) = now;
     counted(kLastCall).store(now, std::memory_order_relaxed);
 }
 

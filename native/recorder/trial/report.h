@@ -10,6 +10,7 @@ namespace busfare::trial {
 /// followed by their bytes.
 enum Count : size_t {
     kFirstCall,  ///< ns of CLOCK_MONOTONIC
+    kFirstWork,  ///< the same, of the first copy or kernel
     kLastCall,
     kPageableCopies,
     kPageableBytes,
@@ -48,8 +49,8 @@ inline void count_copy(Count copies, uint64_t bytes) {
 
 uint64_t now_ns();
 
-/// Notes the time of a CUDA call of the program.
-void note_call();
+/// Notes the time of a CUDA call of the program; `first`: what is its first.
+void note_call(Count first = kFirstCall);
 
 /// Opens separate counters in the child of a fork.
 void report_of_child();

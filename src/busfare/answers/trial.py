@@ -28,13 +28,13 @@ NARROW, CONFIDENCE = 0.02, 0.95
 
 
 class Baseline(Struct, kw_only=True):
-    """The unchanged program: median time from the first call of the CUDA driver to the last, with its 95 % interval, and of
-    the whole process (`process_seconds`). `recorded_seconds`: of the recorded process.
+    """The unchanged program: median time from the first call of the CUDA driver to the last, with its 95 % interval, to the
+    first copy or kernel (`startup_seconds`), of the whole process, and of the recorded one.
     """
 
     measured_seconds: float
-    measured_low_seconds: float | None
-    measured_high_seconds: float | None
+    measured_range_seconds: list[float] | None
+    startup_seconds: float | None
     process_seconds: float
     runs: int
     recorded_seconds: float
@@ -47,8 +47,7 @@ class Tried(Predicted, kw_only=True):
     change: str
     predicted_seconds: float | None  # type: ignore[assignment]  # None, with a `reason`, for settings
     measured_seconds: float | None
-    measured_low_seconds: float | None = None
-    measured_high_seconds: float | None = None
+    measured_range_seconds: list[float] | None = None
     process_seconds: float | None = None
     speedup: float | None = None
     speedup_range: list[float] | None = None
@@ -175,6 +174,12 @@ def _half_interval(values: Sequence[float]) -> float:
     return student_quantile((1 + CONFIDENCE) / 2, len(values) - 1) * stdev(values) / math.sqrt(len(values))
 
 
+def _interval(times: Sequence[float]) -> list[float] | None:
+    """Around the median, s; None for a single run. Shape (runs,)."""
+    half = _half_interval(times)
+    return [max(0.0, median(times) - half), median(times) + half] if math.isfinite(half) else None
+
+
 def _log_speedup(unchanged: Sequence[Run], changed: Sequence[Run]) -> tuple[float, float]:
     """Of the pairs of runs of each round, with half of its interval."""
     pairs = zip(unchanged, changed, strict=False)
@@ -198,11 +203,11 @@ def _result(
     by_output = zip(names, zip(*(run.outputs for run in unchanged), strict=True), strict=True)
     references = [Reference(name, runs) for name, runs in by_output]
     times = [_timed(run) for run in unchanged]
-    seconds, half = median(times), _half_interval(times)
+    startups = [run.startup_seconds for run in unchanged if run.startup_seconds is not None]
     baseline = Baseline(
-        measured_seconds=seconds,
-        measured_low_seconds=max(0.0, seconds - half) if math.isfinite(half) else None,
-        measured_high_seconds=seconds + half if math.isfinite(half) else None,
+        measured_seconds=median(times),
+        measured_range_seconds=_interval(times),
+        startup_seconds=median(startups) if startups else None,
         process_seconds=median(run.seconds for run in unchanged),
         runs=len(unchanged),
         recorded_seconds=0.0,
@@ -255,9 +260,7 @@ def _tried(
         if verdict == "altered":
             break
     times = [_timed(run) for run in runs]
-    row.measured_seconds, half = median(times), _half_interval(times)
-    row.measured_low_seconds = max(0.0, row.measured_seconds - half)
-    row.measured_high_seconds = row.measured_seconds + half
+    row.measured_seconds, row.measured_range_seconds = median(times), _interval(times)
     row.process_seconds = median(run.seconds for run in runs)
     ratio, half = _log_speedup(unchanged, runs)
     row.speedup, row.speedup_range = math.exp(ratio), [math.exp(ratio - half), math.exp(ratio + half)]

@@ -24,13 +24,10 @@ from busfare.trace import Trace
 from busfare.trace import read as read_trace
 
 #: What each change is for `what-if`, and the findings that advise it.
-CHANGES: dict[str, dict[str, Any]] = {
-    "pin": {"pin": True}, "pin,async": {"pin": True, "async_": True}, "prefetch": {"prefetch": True},
-}  # fmt: skip
-FINDINGS = {
-    "pin": ("pageable-copies",),
-    "pin,async": ("pageable-copies", "synchronous-copies"),
-    "prefetch": ("managed-migrations",),
+CHANGES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
+    "pin": ({"pin": True}, ("pageable-copies",)),
+    "pin,async": ({"pin": True, "async_": True}, ("pageable-copies", "synchronous-copies")),
+    "prefetch": ({"prefetch": True}, ("managed-migrations",)),
 }
 #: A change is tried if it may save at least this share of the run.
 WORTH_TRYING = 0.01
@@ -93,8 +90,7 @@ def _gain(
     first: Run,
 ) -> tuple[Gain, Words | None]:
     """The gain of a change, and why it is not worth a try; None where it is."""
-    fields = CHANGES.get(change)
-    if fields is None:
+    if change not in CHANGES:
         return Gain(None, reason=statement("try.setting")), None
     if change != "prefetch" and not first.counts.get("pageable_copies"):
         return Gain(None, reason=statement("try.no-pageable")), statement("try.no-pageable")
@@ -102,7 +98,7 @@ def _gain(
         why = statement("try.no-recording")
         return Gain(None, reason=why), why if change == "prefetch" else None
     try:
-        predicted = predictions.what_if(recording, recorded_on=question.recorded_on, **fields)
+        predicted = predictions.what_if(recording, recorded_on=question.recorded_on, **CHANGES[change][0])
     except BusfareError as error:
         return Gain(None, reason=str(error)), None
     if not predicted.touched:
@@ -179,7 +175,7 @@ def advice_for(
     except BusfareError:
         return None, []
     for finding in report.findings:
-        if finding.id in FINDINGS.get(change, ()):
+        if change in CHANGES and finding.id in CHANGES[change][1]:
             of = getattr(finding, "largest", finding)
             return of.change, of.call_sites
     return None, []

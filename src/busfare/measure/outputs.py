@@ -95,17 +95,12 @@ class Reference:
             for n in range(len(numbers))
         )
 
-    def comparable(self) -> bool:
-        """Whether unchanged runs agree in all but numbers."""
-        return len(self._lines) == len(self.runs) and all(
-            lines.texts == self._lines[0].texts for lines in self._lines
-        )
-
     def difference(self, changed: bytes) -> Difference | None:
         """The first line of `changed` that no unchanged run explains; None where there is none."""
         if changed in self.runs:
             return None
-        if not self.comparable():
+        # Whether unchanged runs agree in all but numbers.
+        if len({tuple(lines.texts) for lines in self._lines}) != 1 or len(self._lines) < len(self.runs):
             return self._of_lines_in_any_order(changed)
         first, lines = self._lines[0], Lines.of(changed)
         missing: tuple[bytes, list[bytes]] = (b"", [])

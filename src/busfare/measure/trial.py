@@ -21,6 +21,7 @@ import numpy as np
 from busfare.errors import InputError, NoGpuError
 from busfare.measure.record import add_lines, environment, recorder_library, shared_library
 from busfare.questions import Record
+from busfare.questions.measuring import LAUNCHERS
 
 NS = 1e-9
 LIBRARY = "libbusfare_try.so"
@@ -37,9 +38,9 @@ WATCHED_S, BUSY_CORES = 0.1, 1.0
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run: `status` is None after a timeout. `seconds`: of the whole process; `cuda_seconds`: from the first call
-    of the CUDA driver to the last. `counts`: counters of the library, by name, summed over processes; `kept`: copies and
-    bytes that it did not change, by reason.
+    """A finished run: `status` is None after a timeout. `seconds`: of the process; `cuda_seconds`, `startup_seconds`: from
+    the first call of the CUDA driver to the last, to the first copy or kernel. `counts`: counters of the library, by name,
+    summed over processes; `kept`: copies and bytes that it did not change, by reason.
     """
 
     status: int | None
@@ -49,6 +50,7 @@ class Run:
     cuda_seconds: float | None = None
     counts: Mapping[str, int] = field(default_factory=dict)
     kept: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    startup_seconds: float | None = None
 
 
 class Program:
@@ -75,7 +77,6 @@ class Program:
             raise InputError(f"{self.library} is missing; reinstall busfare")
         self.command, self.compare, self.timeout = [program, *command[1:]], compare, timeout
         self._starting, self._stopped_by = False, 0
-        self._before: dict[Path, tuple[bytes, os.stat_result]] = {}
 
     @contextmanager
     def files_apart(self) -> Iterator[None]:
@@ -85,8 +86,9 @@ class Program:
                 raise InputError(f"{path} is not a file; give a file that the program writes")
             if path.is_symlink():
                 raise InputError(f"{path} is a link; name the file that it leads to")
-            if path.is_file():
-                self._before[path] = path.read_bytes(), path.stat()
+            if (apart := _apart(path)).exists():
+                raise InputError(f"{apart} is left of an ended run; move it back to {path}, or delete it")
+        apart_of = {path: path.rename(_apart(path)) for path in self.compare if path.is_file()}
         # Without a handler, these signals would leave the program running, and the files removed.
         before = {number: signal.getsignal(number) for number in ENDING if current_thread() is main_thread()}
         before = {
@@ -101,10 +103,8 @@ class Program:
                 signal.signal(number, handler)
             for path in self.compare:
                 path.unlink(missing_ok=True)
-            for path, (content, status) in self._before.items():
-                path.write_bytes(content)
-                path.chmod(status.st_mode)
-                os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+            for path, apart in apart_of.items():
+                apart.rename(path)
 
     def _stop(self, number: int, *_: object) -> None:
         """Handles a signal that ends this process: once the program runs, if it is being started, for it would go on."""
@@ -126,8 +126,9 @@ class Program:
         """Runs the program with a `change` of `questions.Try`, or none; `dry,…` only counts what a change would do. Ends a
         run that takes far longer than `unchanged_seconds`.
         """
-        name, equals, value = change.partition("=")
-        changes = "" if equals else change
+        launcher = change.split() if change.startswith(LAUNCHERS) else []
+        name, equals, value = ("", "", "") if launcher else change.partition("=")
+        changes = "" if equals or launcher else change
         preload = f"{self.library} {os.environ.get('LD_PRELOAD', '')}".strip()
         with tempfile.TemporaryDirectory(prefix="busfare-") as folder:
             variables = {
@@ -138,17 +139,18 @@ class Program:
             if equals:
                 variables[name] = f"{self.library} {value}" if name == "LD_PRELOAD" else value
             most = None if unchanged_seconds is None else MOST_TIMES * unchanged_seconds + MORE_S
-            run = self._run(variables, self.timeout if most is None else min(most, self.timeout or most))
+            most = self.timeout if most is None else min(most, self.timeout or most)
+            run = self._run(variables, most, launcher)
             return _with_reports(run, Path(folder))
 
-    def _run(self, variables: Mapping[str, str], timeout: float | None) -> Run:
+    def _run(self, variables: Mapping[str, str], timeout: float | None, launcher: Sequence[str] = ()) -> Run:
         for path in self.compare:
             path.unlink(missing_ok=True)
         with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors, _input() as given:
             begin = time.perf_counter()
             self._starting = True
             process = subprocess.Popen(
-                self.command,
+                [*launcher, *self.command],
                 env={**os.environ, **variables},
                 stdin=given,
                 stdout=output,
@@ -185,6 +187,11 @@ class Program:
         return Run(None if late.is_set() else 128 - status if status < 0 else status, seconds, written, last)
 
 
+def _apart(path: Path) -> Path:
+    """Where a file of `compare` is during the runs."""
+    return path.with_name(f"{path.name}.before-try")
+
+
 @contextmanager
 def _input() -> Iterator[int]:
     """Standard input from the start if it is a file, otherwise /dev/null."""
@@ -207,20 +214,22 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 def _with_reports(run: Run, folder: Path) -> Run:
     """`run` with the counters of each process that used CUDA (native/recorder/trial/report.h)."""
-    counts, spans = Counter[str](), list[tuple[int, int]]()
+    counts, spans, works = Counter[str](), list[tuple[int, int]](), list[int]()
     for report in folder.iterdir():
         rows = np.fromfile(report, [("name", "S24"), ("value", "<u8")])
         values = {name.decode(): int(value) for name, value in rows}
         if values.get("first_call_ns"):
             spans.append((values.pop("first_call_ns"), values.pop("last_call_ns")))
+            works += [work] if (work := values.pop("first_work_ns")) else []
             counts.update(values)
     reasons = [
         name.removeprefix("kept ") for name, copies in counts.items() if name.startswith("kept ") and copies
     ]
     kept = {reason: (counts[f"kept {reason}"], counts[f"{reason} bytes"]) for reason in reasons}
     cuda = (max(end for _, end in spans) - min(begin for begin, _ in spans)) * NS if spans else None
+    startup = (min(works) - min(begin for begin, _ in spans)) * NS if works else None
     # With a single call, there is nothing between the first and the last.
-    return replace(run, cuda_seconds=cuda or None, counts=counts, kept=kept)
+    return replace(run, cuda_seconds=cuda or None, startup_seconds=startup, counts=counts, kept=kept)
 
 
 def busy_cores() -> float | None:

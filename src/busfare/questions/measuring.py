@@ -1,6 +1,7 @@
 """Questions on this machine, or on a node that is played in place of it (`virtual`)."""
 
 import re
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
@@ -21,8 +22,10 @@ Recorded = Literal[
     "default", "kernels", "copies", "sets", "calls", "all-calls", "waits", "events", "memory", "managed", "markers",
     "overheads", "graphs", "addresses", "messages",
 ]  # fmt: skip
-#: The changes of `try` except environment variables.
+#: The changes of `try` except environment variables and LAUNCHERS.
 MADE_OUTSIDE = ("pin", "pin,async", "prefetch", "spin", "block")
+#: Commands that place a program on CPUs and memory.
+LAUNCHERS = ("numactl ", "taskset ")
 #: Runs of each variant: fewer than three give no useful interval.
 LEAST_RUNS, MOST_RUNS = 3, 1000
 #: Ints of a vector.
@@ -67,11 +70,15 @@ class Record(Question):
 
 
 def tried_change(value: Any) -> str:
-    """'pin', 'pin,async', 'prefetch', 'spin', 'block' or an environment variable 'NAME=VALUE'."""
+    """'pin', 'pin,async', 'prefetch', 'spin', 'block', an environment variable 'NAME=VALUE', or a command of LAUNCHERS that
+    runs the program, 'numactl -N 0'.
+    """
     if value in MADE_OUTSIDE or re.match(r"[A-Z_][A-Z0-9_]*=", str(value)):
         return str(value)
-    changes = "; ".join(MADE_OUTSIDE)
-    raise InputError(f"{q.shown(value)} is unknown; give {changes}; or an environment variable NAME=VALUE")
+    if str(value).startswith(LAUNCHERS) and shutil.which(str(value).split()[0]):
+        return str(value)
+    changes = "; ".join([*MADE_OUTSIDE, "an environment variable NAME=VALUE"])
+    raise InputError(f"{q.shown(value)} is unknown; give {changes}; or numactl or taskset with options")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -32,10 +32,11 @@ def trial_document(result: Try) -> Document:
     """The measured changes, those not tried, and how to make the best change in the program."""
     result = worded(result)
     base = result.baseline
-    unchanged = between(base.measured_seconds, base.measured_low_seconds, base.measured_high_seconds)
+    unchanged = between(base.measured_seconds, *(base.measured_range_seconds or (None, None)))
+    startup = "" if base.startup_seconds is None else f", of which CUDA start-up {time(base.startup_seconds)}"
     facts = (
-        f"unchanged: {unchanged} in {several(base.runs, 'run')}; whole process {time(base.process_seconds)}, with the "
-        f"recorder {time(base.recorded_seconds)}; pageable copies {size(base.pageable_bytes)}"
+        f"unchanged: {unchanged} in {several(base.runs, 'run')}{startup}; whole process {time(base.process_seconds)}, with "
+        f"the recorder {time(base.recorded_seconds)}; pageable copies {size(base.pageable_bytes)}"
     )
     blocks: list[Block] = [Text(_verdict(result), "verdict")]
     blocks += [Text(remark, "warning") for remark in result.remarks]
@@ -80,7 +81,7 @@ def _verdict(result: Try) -> str:
 
 def _changes(result: Try) -> Table:
     def measured(row: Tried) -> str:
-        return between(row.measured_seconds, row.measured_low_seconds, row.measured_high_seconds)
+        return between(row.measured_seconds, *(row.measured_range_seconds or (None, None)))
 
     def speedup(row: Tried) -> str:
         if row.speedup is None or row.speedup_range is None:
@@ -108,8 +109,10 @@ def _bars(result: Try) -> Figure:
 
 def _notes(row: Tried, pageable_bytes: int) -> list[str]:
     """What a change did and did not change, and how it altered the output."""
-    lines = []
-    if row.changed_bytes:
+    lines = [f"{row.change}: not predicted: {row.reason}."] if row.reason and row.rung is None else []
+    if row.change == "prefetch":
+        lines.append(f"prefetch: prefetched {size(row.changed_bytes)} of managed memory.")
+    elif row.changed_bytes:
         share = (
             f" ({percent(row.changed_bytes / pageable_bytes)} of the pageable copies)"
             if pageable_bytes

@@ -49,7 +49,7 @@ try_ = Command(
     argument("command -- PROGRAM [ARGUMENTS]", "The program to run.", type=str, nargs=-1, required=True),
     option(
         "--change CHANGE",
-        "pin; pin,async; prefetch; spin; block; or an environment variable NAME=VALUE.",
+        "pin; pin,async; prefetch; spin; block; an environment variable NAME=VALUE; or numactl or taskset with options.",
         multiple=True,
     ),
     option("--runs N", "Maximum number of runs of each variant.", default="10"),
