@@ -74,7 +74,7 @@ def test_what_is_not_worth_pinning_is_kept_and_counted(run: Run, scenario: str, 
     )
 
 
-def test_each_page_of_a_buffer_that_is_copied_in_slices_is_pinned_once(run: Run) -> None:
+def test_slices_of_a_buffer_are_pinned_page_by_page_once(run: Run) -> None:
     changed = run("pin", "slices")
     assert changed.counts["pinned_ranges"] == 20
     assert 20 * 17 << 20 <= changed.counts["pinned_bytes"] <= (20 * 17 << 20) + 4096
