@@ -9,6 +9,7 @@
 #include <map>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 #include "driver.h"
 #include "report.h"
@@ -17,63 +18,63 @@ namespace busfare::trial {
 namespace {
 
 constexpr size_t kBuffers = 16, kBufferBytes = size_t{4} << 20;
-/// Minimum share of a thread; maximum number of threads, including the caller.
-constexpr size_t kLeastShare = size_t{256} << 10;
+/// What a thread copies at a time; maximum number of threads, including the caller.
+constexpr size_t kShare = size_t{256} << 10;
 constexpr unsigned kMostThreads = 4;
 
-/// Threads that fill a buffer together. They run until the program ends.
+/// Threads that fill a buffer together, share by share: one that does not run holds nobody up. They run until
+/// the program ends.
 class Fillers {
   public:
     /// Copies as `memcpy`; one caller at a time.
     void fill(void* to, const void* from, size_t bytes) {
-        const auto threads = static_cast<unsigned>(std::min<size_t>(most(), bytes / kLeastShare));
-        if (threads < 2) {
-            std::memcpy(to, from, bytes);
-            return;
-        }
-        while (started_ < threads - 1) start();
-        to_ = static_cast<char*>(to), from_ = static_cast<const char*>(from), bytes_ = bytes,
-        threads_ = threads;
-        left_.store(started_, std::memory_order_relaxed);
+        static const size_t most = std::clamp(std::thread::hardware_concurrency() / 2, 1u, kMostThreads);
+        while (started_ + 1 < std::min(most, bytes / kShare)) start();
+        std::unique_lock lock(mutex_);
+        to_ = static_cast<char*>(to), from_ = static_cast<const char*>(from), left_ = bytes;
+        lock.unlock();
         round_.fetch_add(1, std::memory_order_release);
-        round_.notify_all();
-        share(0);
-        while (left_.load(std::memory_order_acquire)) std::this_thread::yield();
+        if (bytes > kShare) round_.notify_all();
+        work();
+        while (running_.load(std::memory_order_acquire)) std::this_thread::yield();
     }
 
   private:
-    static unsigned most() {
-        static const unsigned most = std::clamp(std::thread::hardware_concurrency() / 2, 1u, kMostThreads);
-        return most;
-    }
-
-    void share(unsigned number) {
-        if (number >= threads_) return;
-        const size_t begin = bytes_ * number / threads_, end = bytes_ * (number + 1) / threads_;
-        std::memcpy(to_ + begin, from_ + begin, end - begin);
+    /// Copies shares until none is left.
+    void work() {
+        for (std::unique_lock lock(mutex_); left_; lock.lock()) {
+            const size_t share = std::min(left_, kShare);
+            char* const to = std::exchange(to_, to_ + share);
+            const char* const from = std::exchange(from_, from_ + share);
+            left_ -= share;
+            running_.fetch_add(1, std::memory_order_relaxed);
+            lock.unlock();
+            std::memcpy(to, from, share);
+            running_.fetch_sub(1, std::memory_order_release);
+        }
     }
 
     void start() {
-        const unsigned number = ++started_;
+        ++started_;
         sigset_t all, before;
         sigfillset(&all);  // signals are for the program's own threads
         pthread_sigmask(SIG_SETMASK, &all, &before);
-        std::thread([this, number, seen = round_.load()]() mutable {
+        std::thread([this, seen = round_.load()]() mutable {
             for (;;) {
                 round_.wait(seen, std::memory_order_acquire);
                 seen = round_.load(std::memory_order_acquire);
-                share(number);
-                left_.fetch_sub(1, std::memory_order_release);
+                work();
             }
         }).detach();
         pthread_sigmask(SIG_SETMASK, &before, nullptr);
     }
 
+    std::mutex mutex_;  ///< guards what is left to copy
     char* to_ = nullptr;
     const char* from_ = nullptr;
-    size_t bytes_ = 0;
-    unsigned threads_ = 0, started_ = 0;
-    std::atomic<unsigned> left_{0};
+    size_t left_ = 0;
+    unsigned started_ = 0;
+    std::atomic<unsigned> running_{0};  ///< shares that are being copied
     std::atomic<uint64_t> round_{0};
 };
 
