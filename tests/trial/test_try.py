@@ -134,7 +134,7 @@ def test_without_a_driver_the_status_is_3(command: Command) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--", "/no/such/program"), "no such program"),
+        (("--", "/no/such/program"), "not found or not executable"),
         (
             ("--change", "faster", "--", "true"),
             "--change 'faster' is unknown; give pin; pin,async; prefetch; spin; block",
@@ -180,7 +180,7 @@ def test_a_file_that_an_ended_run_left_is_not_overwritten(command: Command, tmp_
     (tmp_path / "out.dat.before-try").write_text("mine")
     done = command("--compare", "out.dat", "--", "true")
     assert done.returncode == 2
-    assert "out.dat.before-try is left of an ended run; move it back to out.dat" in " ".join(
+    assert "out.dat.before-try is from an interrupted run; move it back to out.dat" in " ".join(
         done.stderr.split()
     )
     assert [(tmp_path / name).read_text() for name in ("out.dat", "out.dat.before-try")] == ["half", "mine"]

@@ -1,5 +1,5 @@
-// Wrappers of driver calls, under the names of the driver: what the library may change, and calls that limit
-// how it may change it.
+// Wrappers of driver calls, with the driver's names: calls that the library may change, and calls that
+// restrict these changes.
 
 #define __CUDA_API_VERSION_INTERNAL  // the variants for the default stream of each thread
 #include "calls.h"
@@ -18,20 +18,20 @@ using namespace busfare::trial;
 
 namespace {
 
-/// Set when the program creates non-blocking streams, or shares GPU memory (IPC, GPUDirect): then a blocking
-/// copy must have completed when it returns.
+/// Set when the program creates non-blocking streams or shares GPU memory (IPC, GPUDirect). From then on, a
+/// blocking copy must complete before it returns.
 std::atomic<bool> g_must_arrive{false};
 
 struct Copy {
     const void* host;
     size_t bytes;
-    CUdeviceptr device;  ///< 0: an array, or rows
+    CUdeviceptr device;  ///< 0 for array and 2D copies
     bool to_gpu;
     bool blocking;
-    CUstream stream;  ///< never 0, which differs between variants of a call
+    CUstream stream;  ///< never 0: its meaning depends on the variant of the call
 };
 
-/// Whether the driver does not know the host memory.
+/// Whether the host memory is unknown to the driver.
 bool pageable(const void* host) {
     const BesideCaptures beside;
     CUmemorytype type{};
@@ -72,7 +72,7 @@ CUresult copied_in_pieces(const Copy& copy, std::vector<uintptr_t> borders) {
     return result;
 }
 
-/// Makes a copy of the program, unchanged (`call`) or through pinned memory.
+/// Performs a copy that the program requests: unchanged (`call`) or with pinned memory.
 template <typename Call>
 CUresult moved(const Copy& copy, Call&& call) {
     begin();
@@ -90,19 +90,19 @@ CUresult moved(const Copy& copy, Call&& call) {
         if (!earlier) release_pins(copy.host, copy.bytes);
         const CUresult result = call();
         if (result != CUDA_ERROR_INVALID_VALUE || !any_pins()) return result;
-        release_pins(copy.host, copy.bytes);  // another thread may have pinned a part meanwhile
+        release_pins(copy.host, copy.bytes);  // another thread may have pinned a part of it
         return call();
     };
     const bool may_stage = changes().stage && copy.to_gpu && copy.device;
     if (!changes().pin && !may_stage) return call();
     if (!copy.blocking && captured(copy)) {
         use.reset();
-        never_pin(copy.host, copy.bytes);  // replays of the graph copy it without a call
+        never_pin(copy.host, copy.bytes);  // graph launches copy it without a driver call
         return kept(kKeptCapture);
     }
     if (may_stage && !earlier && copy.bytes >= kLeastStaged) {
         if (!hidden(copy.device)) return kept(kKeptVisible);
-        // The streams of threads do not wait for each other.
+        // Per-thread default streams do not wait for each other.
         const bool wait = copy.blocking && (g_must_arrive || copy.stream == CU_STREAM_PER_THREAD);
         if (!changes().dry && !staged(copy.device, copy.host, copy.bytes, copy.stream, wait))
             return kept(kKeptRefused);
@@ -119,7 +119,7 @@ CUresult moved(const Copy& copy, Call&& call) {
         return kept(kKeptRefused);
     }
     CUresult result = whole ? call() : copied_in_pieces(copy, use->borders());
-    // Copies of pageable memory return when the host memory may be reused or read.
+    // A copy of pageable memory returns once the program may reuse or read the host memory.
     if (result == CUDA_SUCCESS && !(copy.blocking && whole) && !changes().dry) {
         const BesideCaptures beside;
         result = REAL(cuStreamSynchronize)(copy.stream);
@@ -134,7 +134,7 @@ Copy of_rows(const CUDA_MEMCPY2D* rows, bool blocking, CUstream stream) {
     Copy copy{nullptr, 0, 0, true, blocking, stream};
     if (!rows || !rows->Height) return copy;
     if (rows->srcMemoryType == CU_MEMORYTYPE_UNIFIED || rows->dstMemoryType == CU_MEMORYTYPE_UNIFIED)
-        release_all_pins();  // it may be host memory that is pinned, wholly or in part
+        release_all_pins();  // it may be host memory that is fully or partly pinned
     const bool from_host = rows->srcMemoryType == CU_MEMORYTYPE_HOST;
     if (from_host == (rows->dstMemoryType == CU_MEMORYTYPE_HOST)) return copy;
     const auto* const host = static_cast<const char*>(from_host ? rows->srcHost : rows->dstHost);
@@ -153,7 +153,7 @@ Copy of_any(CUdeviceptr to, CUdeviceptr from, size_t bytes, bool blocking, CUstr
     Copy copy{nullptr, 0, 0, false, blocking, stream};
     if (!active()) return copy;
     const bool to_gpu = hidden(to), from_gpu = hidden(from);
-    if (to_gpu == from_gpu) {  // to managed memory, or within the host's: as if nothing was pinned
+    if (to_gpu == from_gpu) {  // not between host and GPU memory: unpin the host memory
         for (const CUdeviceptr host : {to, from}) {
             if (!to_gpu) release_pins(reinterpret_cast<const void*>(host), bytes);
         }
@@ -168,11 +168,11 @@ Copy of_any(CUdeviceptr to, CUdeviceptr from, size_t bytes, bool blocking, CUstr
     return copy;
 }
 
-/// The streams that a null stream, or none, stands for.
+/// The stream of a call that has no stream, or a null stream.
 constexpr auto kLegacy = [](CUstream stream = nullptr) { return stream ? stream : CU_STREAM_LEGACY; };
 constexpr auto kOfThread = [](CUstream stream = nullptr) { return stream ? stream : CU_STREAM_PER_THREAD; };
 
-// The copies that calls describe. A call without a stream blocks.
+// The copy that each call requests. A call without a stream blocks.
 constexpr auto kToGpu = [](auto meant, CUdeviceptr to, const void* from, size_t bytes, auto... stream) {
     return Copy{from, bytes, to, true, !sizeof...(stream), meant(stream...)};
 };
@@ -190,7 +190,7 @@ void must_arrive() {
     if (!g_must_arrive.exchange(true)) wait_for_staged();
 }
 
-// What wrappers do: each takes the driver's call, and its arguments.
+// What wrappers do. Each takes the driver's call and its arguments.
 
 template <const auto& Described, const auto& Meant>
 constexpr auto kMoves =
@@ -213,7 +213,7 @@ void end_context() {
     free_rings();
 }
 
-/// Launches a kernel, whose managed memory is prefetched first.
+/// Prefetches the managed memory of a kernel, then launches the kernel.
 CUresult launched(CUfunction kernel, void** arguments, CUstream stream, auto call) {
     note_call(kFirstWork);
     if (changes().prefetch && !Inside::active()) prefetch(kernel, arguments, stream);
@@ -272,7 +272,7 @@ constexpr auto kInitialises = [](auto call, unsigned) {
     return result;
 };
 
-/// The wrapper of a driver's function, `Call`, that does `What`.
+/// The wrapper of the driver function `Call`. It performs `What`.
 template <typename Call, const auto& What, typename Function = typename Call::Function>
 struct Wrapper;
 template <typename Call, const auto& What, typename... Arguments>
@@ -290,7 +290,7 @@ struct Wrapper<Call, What, CUresult(Arguments...)> {
     X(name, what<__VA_ARGS__ __VA_OPT__(, ) kLegacy>) \
     X(name##variant, what<__VA_ARGS__ __VA_OPT__(, ) kOfThread>)
 
-/// Applies `X` to each call and what its wrapper does.
+/// Applies `X` to each call and the action of its wrapper.
 #define CALLS(X)                                                                \
     X(cuGetProcAddress, kFinds)                                                 \
     X(cuGetProcAddress_v2, kFinds)                                              \
@@ -313,7 +313,7 @@ struct Wrapper<Call, What, CUresult(Arguments...)> {
     X(cuMemHostRegister_v2, kRegisters)                                         \
     X(cuStreamCreate, kCreatesStream)                                           \
     X(cuStreamCreateWithPriority, kCreatesStream)                               \
-    /* after these, a blocking copy must have arrived */                        \
+    /* after these, blocking copies must complete before they return */         \
     X(cuPointerSetAttribute, kAfter<must_arrive>)                               \
     X(cuIpcGetMemHandle, kAfter<must_arrive>)                                   \
     X(cuCtxEnablePeerAccess, kAfter<must_arrive>)                               \
@@ -323,7 +323,7 @@ struct Wrapper<Call, What, CUresult(Arguments...)> {
     X(cuCtxDestroy_v2, kAfter<end_context>)                                     \
     X(cuDevicePrimaryCtxRelease_v2, kAfter<end_context>)                        \
     X(cuDevicePrimaryCtxReset_v2, kAfter<end_context>)                          \
-    /* these copy host memory that may be partly pinned */                      \
+    /* these may copy host memory that is partly pinned */                      \
     BOTH(X, cuMemcpyHtoA_v2, _ptds, kAfter<release_all_pins>)                   \
     BOTH(X, cuMemcpyAtoH_v2, _ptds, kAfter<release_all_pins>)                   \
     BOTH(X, cuMemcpyHtoAAsync_v2, _ptsz, kAfter<release_all_pins>)              \
@@ -342,7 +342,7 @@ struct Wrapper<Call, What, CUresult(Arguments...)> {
     BOTH(X, cuLaunchHostFunc, _ptsz, kAfter<stop_pinning>)                      \
     BOTH(X, cuStreamAddCallback, _ptsz, kAfter<stop_pinning>)                   \
     X(cuGraphAddHostNode, kAfter<stop_pinning>)                                 \
-    /* the program places managed memory itself */                              \
+    /* with these, the program places managed memory itself */                  \
     BOTH(X, cuMemAdvise, _v2, kAfter<stop_prefetching>)                         \
     BOTH(X, cuMemPrefetchAsync, _ptsz, kAfter<stop_prefetching>)                \
     BOTH(X, cuMemPrefetchAsync_v2, _ptsz, kAfter<stop_prefetching>)             \
@@ -354,8 +354,8 @@ struct Wrapper<Call, What, CUresult(Arguments...)> {
     X(cuEventSynchronize, kAfter<expect_host_access>)                           \
     X(cuEventQuery, kAfter<expect_host_access>)
 
-// For programs that link the driver, each wrapper has the name of its call. They call through an `ifunc`,
-// because a macro cannot name the parameters of a function.
+// Each wrapper is exported with the name of its call, for programs that link the driver. The exported symbol
+// is an `ifunc`, because a macro cannot name the parameters of a function.
 #define SHOWN(name, ...)                                                                \
     namespace {                                                                         \
     struct Call_##name {                                                                \

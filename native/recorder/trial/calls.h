@@ -6,7 +6,7 @@
 
 namespace busfare::trial {
 
-/// A wrapper of the driver call `symbol`, which ends with its version, such as `_v2_ptsz`.
+/// A wrapper of the driver call `symbol`, whose name includes the version, such as `_v2_ptsz`.
 struct Shown {
     const char* symbol;
     void* function;

@@ -21,7 +21,7 @@ using Dlsym = void* (*)(void*, const char*);
 std::atomic<bool> g_stopped{false};
 
 Dlsym found_dlsym() {
-    // The oldest version on each architecture; all later C libraries keep it.
+    // The oldest symbol version on each architecture; all later C libraries provide it.
 #ifdef __x86_64__
     return reinterpret_cast<Dlsym>(dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.2.5"));
 #else
@@ -30,7 +30,7 @@ Dlsym found_dlsym() {
 }
 
 void* loaded_driver() {
-    static void* driver = nullptr;  // retried, because programs may load it late
+    static void* driver = nullptr;  // retried: programs may load the driver late
     if (!driver) driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
     return driver;
 }
@@ -65,7 +65,7 @@ Changes read_changes() {
 void replace(const char* base, void** function) {
     if (!function || !*function) return;
     for (const Shown& call : calls()) {
-        // Only the wrapped version: others have different arguments.
+        // Only the wrapped version: other versions have different parameters.
         if (std::strncmp(call.symbol, base, std::strlen(base)) == 0 && *function == of_driver(call.symbol)) {
             *function = call.function;
             return;
@@ -99,7 +99,7 @@ void stop() {
 
 void begin() {
     static const bool once = [] {
-        // Exit handlers run in reverse order: those of the driver, registered later, run before this one.
+        // Exit handlers run in reverse order: the driver registers its handlers later, which run earlier.
         std::atexit(stop);
         pthread_atfork(release_all_pins, nullptr, [] {
             stop();

@@ -10,7 +10,7 @@ void* real_dlsym(void* handle, const char* name);
 /// The driver's function `name`; null if the program has not loaded the driver, or the driver lacks it.
 void* of_driver(const char* name);
 
-/// Replaces the driver's `function` by its wrapper, if there is one; `base`: its name without a version.
+/// Replaces the driver's `function` with its wrapper, if there is one. `base`: its name without the version.
 void replace(const char* base, void** function);
 
 /// The driver's function behind a wrapper.
@@ -24,7 +24,7 @@ Function* real(const char* name) {
         return function;                                             \
     }())
 
-/// Scope in which calls of this thread come from the library, not from the program.
+/// Scope in which CUDA calls on this thread come from the library, not from the program.
 class Inside {
   public:
     Inside() : before_(t_inside) { t_inside = true; }
@@ -38,7 +38,7 @@ class Inside {
     [[gnu::tls_model("initial-exec")]] static inline thread_local bool t_inside = false;
 };
 
-/// Scope in which calls that are illegal during graph capture do not invalidate a capture.
+/// Scope in which calls that are not permitted during graph capture do not invalidate the capture.
 class BesideCaptures {
   public:
     BesideCaptures() { exchange(); }
@@ -58,12 +58,12 @@ struct Changes {
     bool pin = false;
     bool stage = false;  ///< `async`
     bool prefetch = false;
-    bool dry = false;         ///< count what the others would change, but change nothing
+    bool dry = false;         ///< count what the changes would affect, but change nothing
     unsigned scheduling = 0;  ///< `spin`, `block`; 0: the program's choice
 };
 const Changes& changes();
 
-/// Whether the library may act: not during exit, nor in the child of a fork.
+/// Whether the library is active. It is inactive during exit and in the child of a fork.
 bool active();
 void stop();
 

@@ -15,18 +15,18 @@ namespace {
 
 struct Range {
     size_t bytes;
-    uint64_t prefetched;  ///< value of `g_phase` then
+    uint64_t prefetched;  ///< `g_phase` at the last prefetch
 };
 
-std::mutex g_mutex;  ///< guards the following, which is never destroyed
+std::mutex g_mutex;  ///< guards the variables below; they are never destroyed
 auto& g_ranges = *new std::map<CUdeviceptr, Range>;
 size_t g_bytes = 0;
 std::atomic<bool> g_may_prefetch{false};
 bool g_stopped = false;
-/// Counts the times after which the CPU may have touched memory.
+/// Incremented whenever the CPU may have touched managed memory.
 std::atomic<uint64_t> g_phase{1};
 
-/// Prefetches the range that this address is in, unless that was done in this phase.
+/// Prefetches the range that contains this address, once per phase.
 void prefetch_range(CUdeviceptr address, CUmemLocation gpu, CUstream stream) {
     auto at = g_ranges.upper_bound(address);
     if (at == g_ranges.begin()) return;
@@ -48,7 +48,7 @@ void note_managed(CUdeviceptr memory, size_t bytes) {
     CUdevice device = 0;
     size_t most = 0;
     if (REAL(cuCtxGetDevice)(&device) == CUDA_SUCCESS) REAL(cuDeviceTotalMem_v2)(&most, device);
-    // Prefetches into a full GPU evict what other kernels need.
+    // On a full GPU, prefetches evict memory that other kernels need.
     g_stopped |= g_bytes > most / 2 || !REAL(cuMemPrefetchAsync_v2) || !REAL(cuFuncGetParamInfo);
     g_may_prefetch = !g_stopped;
 }
@@ -78,7 +78,7 @@ void prefetch(CUfunction kernel, void** arguments, CUstream stream) {
         return;
     const std::lock_guard lock(g_mutex);
     for (size_t number = 0, offset = 0, bytes = 0;; ++number) {
-        // The runtime launches functions as `CUkernel`, too.
+        // The runtime also passes a `CUkernel` as the function.
         if (REAL(cuFuncGetParamInfo)(kernel, number, &offset, &bytes) != CUDA_SUCCESS &&
             REAL(cuKernelGetParamInfo)(reinterpret_cast<CUkernel>(kernel), number, &offset, &bytes) !=
                 CUDA_SUCCESS)

@@ -6,17 +6,17 @@
 
 namespace busfare::trial {
 
-/// Notes managed memory that the program allocates, or frees.
+/// Record managed memory that the program allocates or frees.
 void note_managed(CUdeviceptr memory, size_t bytes);
 void forget_managed(CUdeviceptr memory);
 
-/// From now on, the CPU may have touched any managed memory: what kernels use is prefetched again.
+/// The CPU may have touched any managed memory: later kernels prefetch it again.
 void expect_host_access();
 
-/// Prefetches the managed memory that arguments of a kernel point to, in its stream, before it is launched.
+/// Prefetches the managed memory that the arguments of a kernel point to, in the kernel's stream.
 void prefetch(CUfunction kernel, void** arguments, CUstream stream);
 
-/// Prefetches nothing more: the program places its managed memory itself.
+/// Stops all prefetching: the program places its managed memory itself.
 void stop_prefetching();
 
 }  // namespace busfare::trial

@@ -1,4 +1,4 @@
-// Wrappers of C library functions that free or remap memory: they first unpin it.
+// Wrappers of C library functions that free or remap memory. They unpin the memory first.
 
 #include <dlfcn.h>
 #include <malloc.h>
@@ -34,7 +34,7 @@ void release_pages(void* memory, size_t bytes) {
     if (!Inside::active() && any_pins()) release_pins(memory, bytes);
 }
 
-/// Resolves `free` early: after a failed dlsym, the next dlsym frees the error message.
+/// Resolves `free` early: a dlsym after a failed dlsym calls `free` for the error message.
 [[gnu::constructor]] void find_free() {
     std::free(nullptr);
 }
@@ -86,7 +86,7 @@ SHOWN void* mmap64(void* memory, size_t bytes, int protection, int flags, int fi
 }
 
 SHOWN int dlclose(void* library) {
-    if (!Inside::active()) release_all_pins();  // its data may be unmapped
+    if (!Inside::active()) release_all_pins();  // this may unmap the library's data
     return NEXT(dlclose)(library);
 }
 

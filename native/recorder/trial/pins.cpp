@@ -17,7 +17,7 @@ namespace {
 
 struct Range {
     uintptr_t end;    ///< end of the pages; the key is their start
-    uintptr_t first;  ///< the memory whose copy pinned it: some of each page, which remains until it is freed
+    uintptr_t first;  ///< the copied memory, in each of the pages; they exist until it is freed
     uintptr_t last;
     CUcontext context;
     unsigned uses;    ///< copies in progress
@@ -25,17 +25,17 @@ struct Range {
 };
 using Ranges = std::map<uintptr_t, Range>;
 
-std::mutex g_mutex;  ///< guards the following, which is never destroyed: programs free memory until they end
+std::mutex g_mutex;  ///< guards the variables below, never destroyed: programs free memory until exit
 auto& g_pinned = *new Ranges;
-/// The pages of `g_pinned` and of what is being pinned. The driver frees memory under its locks, which a
-/// thread with `g_mutex` may wait for: it must find here, without that, that none of it is pinned.
+/// The pages of `g_pinned`, plus those being pinned. The driver frees memory while it holds locks that the
+/// holder of `g_mutex` may wait for; this shows, without `g_mutex`, that such memory is not pinned.
 std::mutex g_pages_mutex;
 auto& g_pages = *new Ranges;
 auto& g_seen = *new std::map<uintptr_t, uintptr_t>;     ///< copied once
-auto& g_refused = *new std::map<uintptr_t, uintptr_t>;  ///< the driver failed to pin it
-auto& g_brief = *new std::map<uintptr_t, unsigned>;     ///< how often freed after few copies
+auto& g_refused = *new std::map<uintptr_t, uintptr_t>;  ///< driver failed, or `never_pin`
+auto& g_brief = *new std::map<uintptr_t, unsigned>;     ///< times freed after few copies
 constexpr size_t kMostSeen = 4096;
-/// Memory at an address is no longer pinned once it was freed kMostBrief times after kFewCopies or fewer.
+/// Memory that was freed kMostBrief times after at most kFewCopies copies is not pinned again.
 constexpr unsigned kFewCopies = 2, kMostBrief = 2;
 std::atomic<uintptr_t> g_lowest{UINTPTR_MAX}, g_highest{0};  ///< of `g_pages`
 std::atomic<uint64_t> g_bytes{0};
@@ -46,7 +46,7 @@ uintptr_t page() {
     return size;
 }
 
-/// Notes that the pages of a range are pinned; with null, that they are no more.
+/// Records that the pages of a range are pinned, or with null, that they no longer are.
 void note_pages(uintptr_t begin, const Range* range) {
     const std::lock_guard lock(g_pages_mutex);
     if (range) {
@@ -74,7 +74,7 @@ uint64_t most_pinned() {
     return most;
 }
 
-/// Whether the memory is on this thread's stack, which is unmapped without a call.
+/// Whether the memory is on this thread's stack, which is unmapped without a library call.
 bool of_stack(uintptr_t begin, uintptr_t end) {
     thread_local uintptr_t low = 0, high = 0;
     if (!high) {
@@ -118,7 +118,7 @@ Ranges::iterator unpin(Ranges::iterator at) {
     return next;
 }
 
-/// The parts of these pages that are not pinned. The caller holds the mutex.
+/// The unpinned parts of these pages. The caller holds the mutex.
 Gaps unpinned(uintptr_t begin, uintptr_t end) {
     Gaps gaps;
     auto at = overlapping(g_pinned, begin, end, kRangeEnd);
@@ -130,7 +130,7 @@ Gaps unpinned(uintptr_t begin, uintptr_t end) {
     return gaps;
 }
 
-/// Pins these pages; false if the driver fails.
+/// Pins these pages. Returns false if the driver fails.
 bool pin(uintptr_t begin, const Range& range) {
     note_pages(begin, &range);
     if (changes().dry) return true;
@@ -143,7 +143,7 @@ bool pin(uintptr_t begin, const Range& range) {
     return result == CUDA_SUCCESS;
 }
 
-/// Whether anything may be pinned there, or is used by copies where it is `of_heap`.
+/// Whether pages there may be pinned. `of_heap`: whether copies may have used the memory itself.
 bool may_be_pinned(const void* memory, size_t bytes, bool of_heap) {
     const auto begin = reinterpret_cast<uintptr_t>(memory), end = begin + bytes;
     if (begin >= g_highest.load(std::memory_order_relaxed) || end <= g_lowest.load(std::memory_order_relaxed))

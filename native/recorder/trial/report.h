@@ -6,11 +6,11 @@
 
 namespace busfare::trial {
 
-/// Counters, in the order of `kNames` in report.cpp. `kKept…`: pageable copies that stay unchanged, each
+/// Counters, in the order of `kNames` in report.cpp. `kKept…`: number of pageable copies left unchanged, each
 /// followed by their bytes.
 enum Count : size_t {
     kFirstCall,  ///< ns of CLOCK_MONOTONIC
-    kFirstWork,  ///< the same, of the first copy or kernel
+    kFirstWork,  ///< the same, for the first copy or kernel
     kLastCall,
     kPageableCopies,
     kPageableBytes,
@@ -32,8 +32,8 @@ enum Count : size_t {
     kCounts = kKeptBrief + 2,
 };
 
-/// A counter of this process, in the mapped file `BUSFARE_TRY_REPORT`.<pid>, which survives a killed program.
-/// The file is created at the first CUDA call. Its rows are a name (24 characters, zero-padded) and a 64-bit
+/// A counter of this process, in the mapped file `BUSFARE_TRY_REPORT`.<pid>, which remains if the program is
+/// killed. The first CUDA call creates the file. Each row is a name (24 characters, zero-padded) and a 64-bit
 /// number.
 std::atomic<uint64_t>& counted(Count what);
 
@@ -49,10 +49,10 @@ inline void count_copy(Count copies, uint64_t bytes) {
 
 uint64_t now_ns();
 
-/// Notes the time of a CUDA call of the program; `first`: what is its first.
+/// Records the time of a CUDA call of the program. `first`: the counter for the first such call.
 void note_call(Count first = kFirstCall);
 
-/// Opens separate counters in the child of a fork.
+/// Gives the child of a fork its own counters.
 void report_of_child();
 
 }  // namespace busfare::trial

@@ -18,15 +18,15 @@ namespace busfare::trial {
 namespace {
 
 constexpr size_t kBuffers = 16, kBufferBytes = size_t{4} << 20;
-/// What a thread copies at a time; maximum number of threads, including the caller.
+/// Bytes that a thread copies at a time; maximum number of threads, including the caller.
 constexpr size_t kShare = size_t{256} << 10;
 constexpr unsigned kMostThreads = 4;
 
-/// Threads that fill a buffer together, share by share: one that does not run holds nobody up. They run until
-/// the program ends.
+/// Threads that fill a buffer together. Each takes one share at a time: a descheduled thread delays no other.
+/// They run until the program ends.
 class Fillers {
   public:
-    /// Copies as `memcpy`; one caller at a time.
+    /// Copies like `memcpy`; one caller at a time.
     void fill(void* to, const void* from, size_t bytes) {
         static const size_t most = std::clamp(std::thread::hardware_concurrency() / 2, 1u, kMostThreads);
         while (started_ + 1 < std::min(most, bytes / kShare)) start();
@@ -57,7 +57,7 @@ class Fillers {
     void start() {
         ++started_;
         sigset_t all, before;
-        sigfillset(&all);  // signals are for the program's own threads
+        sigfillset(&all);  // only the program's threads handle signals
         pthread_sigmask(SIG_SETMASK, &all, &before);
         std::thread([this, seen = round_.load()]() mutable {
             for (;;) {
@@ -69,25 +69,25 @@ class Fillers {
         pthread_sigmask(SIG_SETMASK, &before, nullptr);
     }
 
-    std::mutex mutex_;  ///< guards what is left to copy
+    std::mutex mutex_;  ///< guards the remaining data to copy
     char* to_ = nullptr;
     const char* from_ = nullptr;
     size_t left_ = 0;
     unsigned started_ = 0;
-    std::atomic<unsigned> running_{0};  ///< shares that are being copied
+    std::atomic<unsigned> running_{0};  ///< shares being copied
     std::atomic<uint64_t> round_{0};
 };
 
 struct Buffer {
     char* memory = nullptr;
-    CUevent sent = nullptr;  ///< when its copy completes
+    CUevent sent = nullptr;  ///< completes with the copy from this buffer
 };
 struct Ring {
     Buffer buffers[kBuffers];
     size_t next = 0;
 };
 
-std::mutex g_mutex;  ///< guards the following, which is never destroyed
+std::mutex g_mutex;  ///< guards the variables below; they are never destroyed
 auto& g_rings = *new std::map<CUcontext, Ring>;
 auto& g_fillers = *new Fillers;
 
@@ -114,7 +114,7 @@ bool staged(CUdeviceptr to, const void* from, size_t bytes, CUstream stream, boo
     Ring& ring = g_rings[context];
     const auto* source = static_cast<const char*>(from);
     for (size_t at = 0; at < bytes;) {
-        // Several pieces: one is sent while the next is filled.
+        // Several pieces: sending one overlaps filling the next.
         const size_t piece = std::min({bytes - at, kBufferBytes, std::max(bytes / 4, size_t{1} << 20)});
         Buffer* const buffer = free_buffer(ring);
         if (!buffer) return false;

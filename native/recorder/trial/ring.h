@@ -8,15 +8,15 @@ namespace busfare::trial {
 
 constexpr size_t kLeastStaged = size_t{64} << 10;
 
-/// Copies `bytes` from `from` to `to` on the GPU through pinned buffers, in stream order. On return, the data
-/// are in the buffers; with `wait`, the copy has completed. On failure (false), the caller may repeat the
-/// whole copy.
+/// Copies `bytes` from `from` to `to` on the GPU through pinned buffers, in stream order. Returns when the
+/// data are in the buffers; with `wait`, when the copy has completed. If it returns false, the caller may
+/// repeat the whole copy.
 bool staged(CUdeviceptr to, const void* from, size_t bytes, CUstream stream, bool wait);
 
-/// Waits until all staged copies are done.
+/// Waits for all staged copies to complete.
 void wait_for_staged();
 
-/// Frees the buffers of all contexts, before one of them ends: the next may have its address.
+/// Frees the buffers of all contexts before one is destroyed: a new context may reuse its address.
 void free_rings();
 
 }  // namespace busfare::trial

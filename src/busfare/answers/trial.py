@@ -1,4 +1,4 @@
-"""The result of `try`: a program recorded, then run with and without changes made from outside, in alternation."""
+"""The result of `try`: records a program, then alternates runs with and without changes made from outside."""
 
 import math
 import tempfile
@@ -21,15 +21,15 @@ from busfare.measure.trial import BUSY_CORES, NS, Program, Run, busy_cores
 from busfare.questions import Try as Question
 from busfare.statements import Words, statement
 
-#: Fewer rounds show too little of how runs vary to end early.
+#: Fewer rounds show too little of the variation to stop early.
 ENOUGH_RUNS = 5
-#: Runs end when the 95 % interval of each speedup is narrower, as a share of it.
+#: Rounds stop when the 95 % interval of every speedup is narrower than this share of the speedup; confidence level.
 NARROW, CONFIDENCE = 0.02, 0.95
 
 
 class Baseline(Struct, kw_only=True):
-    """The unchanged program: median time from the first call of the CUDA driver to the last, with its 95 % interval, to the
-    first copy or kernel (`startup_seconds`), of the whole process, and of the recorded one.
+    """The unchanged program: median time from the first CUDA driver call to the last, with its 95 % interval, to the first
+    copy or kernel (`startup_seconds`), and of the whole process; `recorded_seconds`: the process with the recorder.
     """
 
     measured_seconds: float
@@ -42,7 +42,7 @@ class Baseline(Struct, kw_only=True):
 
 
 class Tried(Predicted, kw_only=True):
-    """A change: its prediction with an 80 % interval, what was measured with 95 % intervals, and how the output compares."""
+    """A change: its prediction with an 80 % interval, measurements with 95 % intervals, and the comparison of the output."""
 
     change: str
     predicted_seconds: float | None  # type: ignore[assignment]  # None, with a `reason`, for settings
@@ -65,7 +65,7 @@ class Tried(Predicted, kw_only=True):
 
 
 class Try(Struct, tag_field="schema", tag="busfare.try/1", kw_only=True):
-    """What was measured; `varying_numbers`: of the output, which are not compared because unchanged runs differ in them."""
+    """The measurements. `varying_numbers`: numbers in the output that are not compared: they vary between unchanged runs."""
 
     command: str
     date: str
@@ -90,8 +90,8 @@ class ProgramFailed(BusfareError):  # noqa: N818 (the program failed, not busfar
 def tried(
     command: Sequence[str], question: Question, predictions: Predictions, progress: Progress | None
 ) -> Try:
-    """Runs `command` for as often as it needs. Raises InputError and NoGpuError where it cannot be run, ProgramFailed where
-    it fails without any change.
+    """Runs `command` as often as needed. Raises InputError or NoGpuError if it cannot be run, ProgramFailed if it fails
+    without any change.
     """
     program = Program(command, question.compare, question.timeout)
 
@@ -133,8 +133,8 @@ def _checked(run: Run, program: Program) -> Run:
 def _rounds(
     program: Program, changes: Sequence[str], most: int, first: Run, say: Callable[[float, str], None]
 ) -> tuple[float, list[Run], dict[str, list[Run]]]:
-    """Runs in rounds, every second one in reverse order, until all speedups are known well or after `most` rounds. A change
-    that makes the program fail is not run again.
+    """Runs at most `most` rounds, every second one in reverse order; stops early when all speedups have narrow intervals.
+    Does not repeat a change that makes the program fail.
     """
     if not changes:
         return 0.0, [first], {}
@@ -163,25 +163,25 @@ def _rounds(
 
 
 def _timed(run: Run) -> float:
-    """From the first call of the CUDA driver to the last, s; of the process where the library saw none."""
+    """Time from the first CUDA driver call to the last, s; of the whole process if the library saw no call."""
     return run.seconds if run.cuda_seconds is None else run.cuda_seconds
 
 
 def _half_interval(values: Sequence[float]) -> float:
-    """Half the width of the 95 % interval of the mean by Student's t; infinite for a single value. Shape (runs,)."""
+    """Half the width of the 95 % interval of the mean (Student's t); infinite for a single value. Shape (runs,)."""
     if len(values) < 2:
         return math.inf
     return student_quantile((1 + CONFIDENCE) / 2, len(values) - 1) * stdev(values) / math.sqrt(len(values))
 
 
 def _interval(times: Sequence[float]) -> list[float] | None:
-    """Around the median, s; None for a single run. Shape (runs,)."""
+    """95 % interval around the median, s; None for a single run. Shape (runs,)."""
     half = _half_interval(times)
     return [max(0.0, median(times) - half), median(times) + half] if math.isfinite(half) else None
 
 
 def _log_speedup(unchanged: Sequence[Run], changed: Sequence[Run]) -> tuple[float, float]:
-    """Of the pairs of runs of each round, with half of its interval."""
+    """Mean log speedup over the pairs of runs of each round, and half the width of its interval."""
     pairs = zip(unchanged, changed, strict=False)
     ratios = [math.log(_timed(before) / _timed(after)) for before, after in pairs]
     return mean(ratios), _half_interval(ratios)

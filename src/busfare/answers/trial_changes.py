@@ -1,4 +1,4 @@
-"""Which changes `try` makes from outside may help a recorded program, what they gain, and what to write in its place."""
+"""The changes of `try` that may help a recorded program, their predicted gains, and how to make them in its source."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ from busfare.timeline.model import pageable
 from busfare.trace import Trace
 from busfare.trace import read as read_trace
 
-#: What each change is for `what-if`, and the findings that advise it.
+#: The options of each change for `what-if`, and the findings that advise it.
 CHANGES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "pin": ({"pin": True}, ("pageable-copies",)),
     "pin,async": ({"pin": True, "async_": True}, ("pageable-copies", "synchronous-copies")),
@@ -31,9 +31,9 @@ CHANGES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
 }
 #: A change is tried if it may save at least this share of the run.
 WORTH_TRYING = 0.01
-#: A run that counts what pinning would change, and changes nothing.
+#: A run that counts what pinning would change, but changes nothing.
 DRY = "dry,pin"
-#: Buffers of `pin,async`, bytes; threads that fill them at most; twice as fast as one of them where nobody measured it.
+#: Buffers of `pin,async`, bytes; maximum number of threads that fill them; their assumed speedup over one thread.
 RING, FILL_THREADS, FILL_SPEEDUP = 64 << 20, 4, 2
 
 
@@ -45,14 +45,14 @@ class Refused(Struct):
 
 
 class Predictions(NamedTuple):
-    """How the gains of changes are predicted: by a trace or the folder of several, and the options of a change."""
+    """Predict the gain of a change, and report, from a trace or a folder of traces."""
 
     what_if: Callable[..., WhatIf]
     report: Callable[..., Any]
 
 
 class Gain(NamedTuple):
-    """Seconds that a change saves, with the ends of its interval; None with the reason why it is unknown."""
+    """Seconds that a change saves, with the ends of the interval; None if unknown, with the reason."""
 
     seconds: float | None
     low: float = 0.0
@@ -63,7 +63,7 @@ class Gain(NamedTuple):
 def chosen_changes(
     question: Question, recording: Path, predictions: Predictions, first: Run
 ) -> tuple[dict[str, Gain], list[Refused], list[Words]]:
-    """The changes to try with their predicted gains, those that are refused, and remarks on the recording."""
+    """The changes to try with their predicted gains, the changes not to try, and remarks on the recording."""
     remarks, traces = list[Words](), list[Trace]()
     try:
         traces = [read_trace(path) for path in trace_paths(recording)]
@@ -89,7 +89,7 @@ def _gain(
     predictions: Predictions,
     first: Run,
 ) -> tuple[Gain, Words | None]:
-    """The gain of a change, and why it is not worth a try; None where it is."""
+    """The gain of a change, and why it is not worth trying (None if it is)."""
     if change not in CHANGES:
         return Gain(None, reason=statement("try.setting")), None
     if change != "prefetch" and not first.counts.get("pageable_copies"):
@@ -106,7 +106,7 @@ def _gain(
         return Gain(None, reason=why), statement("try.no-migrations") if change == "prefetch" else None
     if predicted.gain_seconds is None:
         return Gain(None, reason=None if predicted.reason is UNSET else predicted.reason), None
-    # Processes run in parallel: their costs are those of the mean process.
+    # Processes run in parallel: use the mean cost of a process.
     pinned_bytes = first.counts["pinned_bytes"] / len(traces)
     costs = [_costs(trace, question.recorded_on, change, pinned_bytes) for trace in traces]
     allocating, cost, least, most = (sum(part) / len(traces) for part in zip(*costs, strict=True))
@@ -118,8 +118,8 @@ def _gain(
 
 
 def _share(change: str, traces: Sequence[Trace], first: Run) -> float:
-    """The share of the gain that the library can make: of copies that the dry run would change; of migrations to the GPU.
-    `pin,async` also changes buffers that the program makes anew for each copy.
+    """The share of the gain that the library can achieve: the share of copies that the dry run would change, or of
+    migrations to the GPU. `pin,async` also changes copies of buffers that the program allocates for a single copy.
     """
     if change == "pin":
         return min(1.0, first.counts["changed_bytes"] / first.counts["pageable_bytes"])
@@ -130,8 +130,8 @@ def _share(change: str, traces: Sequence[Trace], first: Run) -> float:
 
 
 class _Costs(NamedTuple):
-    """Seconds. `allocating`: what `what-if --pin` counts for memory that is allocated pinned, which the library does not do;
-    `library`: what it takes itself, with a low and a high end.
+    """Seconds. `allocating`: cost of pinned allocations in `what-if --pin`, which the library avoids; `library`: cost of the
+    library itself, with the ends of its interval.
     """
 
     allocating: float = 0.0
@@ -141,7 +141,7 @@ class _Costs(NamedTuple):
 
 
 def _costs(trace: Trace, recorded_on: Any, change: str, pinned_bytes: float) -> _Costs:
-    """Of a process in which the library registers `pinned_bytes`, and fills its buffers for `pin,async`."""
+    """Costs for a process in which the library registers `pinned_bytes` and, for `pin,async`, fills its buffers."""
     if change == "prefetch":
         return _Costs()
     node = recorded_on or guess_node(trace)
@@ -169,7 +169,7 @@ def _costs(trace: Trace, recorded_on: Any, change: str, pinned_bytes: float) -> 
 def advice_for(
     change: str, recording: Path, predictions: Predictions, question: Question
 ) -> tuple[Words | None, list[CallSite]]:
-    """What the report on the recording says of the change that gained most: what to write, and where."""
+    """The advice of the recording's report on the best change: how to make it in the source, and where."""
     try:
         report = predictions.report(recording, recorded_on=question.recorded_on)
     except BusfareError:

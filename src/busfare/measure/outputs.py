@@ -1,6 +1,4 @@
-"""Whether a changed program prints and writes what it does unchanged; what already differs between unchanged runs is left
-out.
-"""
+"""Compares the outputs of a changed and the unchanged program. Ignores whatever differs between unchanged runs."""
 
 from __future__ import annotations
 
@@ -17,9 +15,9 @@ from msgspec import Struct
 
 #: A number in a line, with its sign and exponent.
 NUMBER = re.compile(rb"(?<![A-Za-z0-9_.])[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
-#: Stands for a number in the text of a line.
+#: Replaces each number in the text of a line.
 MARK = b"\0"
-#: A measured time or rate, which no two runs share: a number behind such a word, or before such a unit.
+#: A measured time or rate, which differs in every run: a number after such a word or before such a unit.
 _UNITS = rb"s|min|[a-z]*seconds?|[mun]?secs?|[mun]s|[kmgt]?flops?|[a-z]+/s(?:ec)?"
 TIMED = re.compile(
     rb"(?i)(?<![a-z])(?:times?|timer|timings?|elapsed|took|taken|duration|latency|runtime|bandwidth|throughput|speed"
@@ -29,13 +27,13 @@ TIMED = re.compile(
     + _UNITS
     + rb")(?![a-z])"
 )
-#: The longest output that is compared line by line, bytes: longer ones must be equal.
+#: Longest output that is compared line by line, bytes. Longer outputs must be identical.
 MOST_COMPARED = 64 << 20
 Verdict = Literal["identical", "same", "altered", "failed"]
 
 
 class Difference(Struct):
-    """The first line that a change altered: in which output, its number from 1, and both texts."""
+    """The first line that a change altered: the output, the line number from 1, and both texts."""
 
     output: str
     line: int
@@ -45,19 +43,19 @@ class Difference(Struct):
 
 @dataclass(frozen=True)
 class Lines:
-    """An output by lines: each as its text without numbers, and its numbers."""
+    """The lines of an output. Each is its text without numbers, and its numbers."""
 
     texts: list[bytes]
     numbers: list[list[bytes]]
 
     @classmethod
     def of(cls, output: bytes) -> Lines:
-        # Tables are as wide as their numbers.
+        # The width of a table's columns depends on the numbers.
         lines = [b" ".join(line.split()) for line in re.split(rb"[\r\n]+", output)]
         return cls([NUMBER.sub(MARK, line) for line in lines], [NUMBER.findall(line) for line in lines])
 
     def untimed(self) -> list[tuple[bytes, ...]]:
-        """Each line with its numbers, without measured times."""
+        """Each line with its numbers, except measured times."""
         return [
             (text, *(number for n, number in enumerate(numbers) if n not in timed_places(text)))
             for text, numbers in zip(self.texts, self.numbers, strict=True)
@@ -65,14 +63,14 @@ class Lines:
 
 
 def timed_places(text: bytes) -> set[int]:
-    """Which numbers of a line are measured times or rates."""
+    """The indices of the numbers of a line that are measured times or rates."""
     return {text.count(MARK, 0, max(match.start(1), match.start(2))) for match in TIMED.finditer(text)}
 
 
 @dataclass
 class Reference:
-    """What unchanged runs leave in one output, `name`: `runs`, one or more. What they differ in is not compared: numbers in
-    lines of one text, and lines that some of them lack; nor are measured times.
+    """The output `name` of the unchanged `runs`, one or more. Not compared: numbers that differ in lines with the same
+    text, lines that some runs lack, and measured times.
     """
 
     name: str
@@ -96,10 +94,10 @@ class Reference:
         )
 
     def difference(self, changed: bytes) -> Difference | None:
-        """The first line of `changed` that no unchanged run explains; None where there is none."""
+        """The first line of `changed` that differs from the unchanged runs; None if there is none."""
         if changed in self.runs:
             return None
-        # Whether unchanged runs agree in all but numbers.
+        # Whether the unchanged runs differ only in numbers.
         if len({tuple(lines.texts) for lines in self._lines}) != 1 or len(self._lines) < len(self.runs):
             return self._of_lines_in_any_order(changed)
         first, lines = self._lines[0], Lines.of(changed)
@@ -119,7 +117,7 @@ class Reference:
         return None
 
     def _of_lines_in_any_order(self, changed: bytes) -> Difference | None:
-        """Where unchanged runs differ in lines, too: what all of them print must be there, and no line that none prints."""
+        """If unchanged runs also differ in lines: the lines common to all must be present, and no line may be new."""
         if len(self._lines) < len(self.runs):
             return Difference(
                 self.name, 1, f"{len(self.runs[0]):,} bytes", f"{len(changed):,} bytes that differ"
@@ -145,7 +143,7 @@ def _line(output: bytes, number: int) -> str:
 
 
 def compared(references: Iterable[Reference], outputs: Iterable[bytes]) -> tuple[Verdict, Difference | None]:
-    """What a changed run's `outputs` are, each beside its reference."""
+    """Compares the `outputs` of a changed run with their references."""
     verdict: Verdict = "identical"
     for reference, output in zip(references, outputs, strict=True):
         if (difference := reference.difference(output)) is not None:

@@ -1,5 +1,5 @@
-"""Run a program for `busfare try`: recorded, unchanged, and with changes. A library between the program and the CUDA driver
-makes the changes.
+"""Runs a program for `busfare try`: unchanged, with the recorder, and with changes. A library between the program and the
+CUDA driver makes the changes.
 """
 
 import os
@@ -30,17 +30,17 @@ VARIABLE = "BUSFARE_TRY_"
 MOST_TIMES, MORE_S = 10, 30
 #: Seconds between SIGTERM and SIGKILL.
 END_S = 5
-#: Signals that end this process, and the program with it.
+#: Signals that end this process and the program.
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-#: CPU load is sampled for so long before each round, s; more busy cores than this disturb the measurement.
+#: CPU load is sampled for this time before each round, s; more busy cores than this disturb the measurement.
 WATCHED_S, BUSY_CORES = 0.1, 1.0
 
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run: `status` is None after a timeout. `seconds`: of the process; `cuda_seconds`, `startup_seconds`: from
-    the first call of the CUDA driver to the last, to the first copy or kernel. `counts`: counters of the library, by name,
-    summed over processes; `kept`: copies and bytes that it did not change, by reason.
+    """A finished run. `status`: None after a timeout. `seconds`: of the whole process. `cuda_seconds`, `startup_seconds`:
+    from the first CUDA driver call to the last, and to the first copy or kernel. `counts`: counters of the library by name,
+    summed over processes. `kept`: copies that it left unchanged, and their bytes, by reason.
     """
 
     status: int | None
@@ -56,8 +56,8 @@ class Run:
 class Program:
     """A program and its arguments, run repeatedly in the current folder.
 
-    `compare`: files that the program writes. They are deleted before each run and restored at the end. Its standard input
-    is that of this process from the start, if that is a file; otherwise it is empty.
+    `compare`: files that the program writes. They are deleted before each run and restored at the end. If standard input of
+    this process is a file, each run reads it from the start; otherwise standard input is empty.
     Raises InputError if the program does not exist, NoGpuError without a driver.
     """
 
@@ -65,7 +65,7 @@ class Program:
         if not command:
             raise InputError("no program to try; give it after `--`: busfare try -- ./app")
         if (program := shutil.which(command[0])) is None:
-            raise InputError(f"{command[0]}: no such program; check its path and its execute permission")
+            raise InputError(f"{command[0]}: not found or not executable; check its path and permissions")
         if shared_library("libcuda.so.1") is None:
             raise NoGpuError("no NVIDIA driver (cannot load libcuda.so.1); run `try` on a machine with a GPU")
         self.library = recorder_library().with_name(LIBRARY)
@@ -80,16 +80,16 @@ class Program:
 
     @contextmanager
     def files_apart(self) -> Iterator[None]:
-        """Saves the files of `compare`, and restores them at the end of the context."""
+        """Renames the files of `compare`, and restores them at the end of the context."""
         for path in self.compare:
             if path.exists() and not path.is_file():
                 raise InputError(f"{path} is not a file; give a file that the program writes")
             if path.is_symlink():
-                raise InputError(f"{path} is a link; name the file that it leads to")
+                raise InputError(f"{path} is a symbolic link; give the file that it points to")
             if (apart := _apart(path)).exists():
-                raise InputError(f"{apart} is left of an ended run; move it back to {path}, or delete it")
+                raise InputError(f"{apart} is from an interrupted run; move it back to {path} or delete it")
         apart_of = {path: path.rename(_apart(path)) for path in self.compare if path.is_file()}
-        # Without a handler, these signals would leave the program running, and the files removed.
+        # Without handlers, these signals would leave the program running and the files renamed.
         before = {number: signal.getsignal(number) for number in ENDING if current_thread() is main_thread()}
         before = {
             number: handler for number, handler in before.items() if handler not in (None, signal.SIG_IGN)
@@ -107,13 +107,13 @@ class Program:
                 apart.rename(path)
 
     def _stop(self, number: int, *_: object) -> None:
-        """Handles a signal that ends this process: once the program runs, if it is being started, for it would go on."""
+        """Handles a signal that ends this process; waits for a program that is just starting, which would survive."""
         self._stopped_by = number
         if not self._starting:
             raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
 
     def recorded(self, folder: Path, unchanged_seconds: float) -> Run:
-        """Runs the program with the recorder, which writes to the new `folder`, for as long as a changed run may take."""
+        """Runs the program with the recorder, which writes to the new `folder`. The time limit is that of a changed run."""
         folder.mkdir()
         name = f"{os.getpid()}-{time.time_ns()}"
         variables = environment(f"{folder}/", Record(stacks=True), self.command)
@@ -123,8 +123,8 @@ class Program:
         return run
 
     def run(self, change: str = "", unchanged_seconds: float | None = None) -> Run:
-        """Runs the program with a `change` of `questions.Try`, or none; `dry,…` only counts what a change would do. Ends a
-        run that takes far longer than `unchanged_seconds`.
+        """Runs the program with a `change` of `questions.Try`, or unchanged; `dry,…` only counts what a change would do.
+        Ends the run if it takes far longer than `unchanged_seconds`.
         """
         launcher = change.split() if change.startswith(LAUNCHERS) else []
         name, equals, value = ("", "", "") if launcher else change.partition("=")
@@ -188,13 +188,13 @@ class Program:
 
 
 def _apart(path: Path) -> Path:
-    """Where a file of `compare` is during the runs."""
+    """The name of a file of `compare` during the runs."""
     return path.with_name(f"{path.name}.before-try")
 
 
 @contextmanager
 def _input() -> Iterator[int]:
-    """Standard input from the start if it is a file, otherwise /dev/null."""
+    """Standard input, from its start, if it is a file; otherwise /dev/null."""
     is_file = False
     with suppress(OSError):
         is_file = stat.S_ISREG(os.fstat(0).st_mode)
@@ -213,7 +213,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _with_reports(run: Run, folder: Path) -> Run:
-    """`run` with the counters of each process that used CUDA (native/recorder/trial/report.h)."""
+    """`run` with the counters of all processes that used CUDA (native/recorder/trial/report.h)."""
     counts, spans, works = Counter[str](), list[tuple[int, int]](), list[int]()
     for report in folder.iterdir():
         rows = np.fromfile(report, [("name", "S24"), ("value", "<u8")])
@@ -228,7 +228,7 @@ def _with_reports(run: Run, folder: Path) -> Run:
     kept = {reason: (counts[f"kept {reason}"], counts[f"{reason} bytes"]) for reason in reasons}
     cuda = (max(end for _, end in spans) - min(begin for begin, _ in spans)) * NS if spans else None
     startup = (min(works) - min(begin for begin, _ in spans)) * NS if works else None
-    # With a single call, there is nothing between the first and the last.
+    # A single call takes no time from first to last.
     return replace(run, cuda_seconds=cuda or None, startup_seconds=startup, counts=counts, kept=kept)
 
 

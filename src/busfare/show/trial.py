@@ -9,34 +9,34 @@ from busfare.show.words import worded
 
 RUN = COLOUR["whole run"]
 EXPLAINED = (
-    "Measured: wall-clock time from the first CUDA call to the last, median of the runs, with 95 % confidence intervals in "
-    "brackets. Predicted: simulated from the recording, with 80 % prediction intervals in brackets; hatched in figures."
+    "Measured: median wall-clock time from the first CUDA call to the last, with 95 % confidence intervals in parentheses. "
+    "Predicted: simulated from the recording, with 80 % prediction intervals in parentheses; hatched in the figure."
 )
-#: How the output of a changed program compares with the unchanged one; why not to use a change.
+#: How the output of the changed program compares with the unchanged output; why not to use a change.
 OUTPUTS = {"identical": "identical", "same": "same result", "altered": "ALTERED", "failed": "program FAILED"}
 WRONG = {"altered": "it alters the output", "failed": "it makes the program fail"}
 #: Why the library did not change a copy.
 KEPT = {
-    "small": "too small",
-    "first-use": "copied once",
+    "small": "in small copies",
+    "first-use": "in first copies of buffers",
     "capture": "in CUDA graphs",
     "host-visible": "to managed or mapped memory",
     "stack": "on the stack",
-    "refused": "refused by the driver",
+    "refused": "that cannot be pinned",
     "limit": "above half of the free memory",
     "brief": "freed after at most two copies",
 }
 
 
 def trial_document(result: Try) -> Document:
-    """The measured changes, those not tried, and how to make the best change in the program."""
+    """The measured changes, the changes not tried, and how to make the best change in the source."""
     result = worded(result)
     base = result.baseline
     unchanged = between(base.measured_seconds, *(base.measured_range_seconds or (None, None)))
-    startup = "" if base.startup_seconds is None else f", of which CUDA start-up {time(base.startup_seconds)}"
+    startup = "" if base.startup_seconds is None else f"; CUDA start-up {time(base.startup_seconds)}"
     facts = (
-        f"unchanged: {unchanged} in {several(base.runs, 'run')}{startup}; whole process {time(base.process_seconds)}, with "
-        f"the recorder {time(base.recorded_seconds)}; pageable copies {size(base.pageable_bytes)}"
+        f"unchanged: {unchanged} in {several(base.runs, 'run')}{startup}; whole process {time(base.process_seconds)}, "
+        f"{time(base.recorded_seconds)} with the recorder; pageable copies {size(base.pageable_bytes)}"
     )
     blocks: list[Block] = [Text(_verdict(result), "verdict")]
     blocks += [Text(remark, "warning") for remark in result.remarks]
@@ -47,17 +47,15 @@ def trial_document(result: Try) -> Document:
         blocks.append(Items([f"{row.change}: {row.reason}" for row in result.refused], "Not tried"))
     if result.varying_numbers:
         what = several(result.varying_numbers, "number")
-        blocks.append(
-            Text(f"Not compared: {what} in the output that vary between unchanged runs or are times.")
-        )
+        blocks.append(Text(f"Not compared: {what} in the output (times, or different in unchanged runs)."))
     if result.advice:
         sites = [f" {site}." for site in result.call_sites]
-        blocks.append(Text("".join([result.advice, *sites]), title="To keep it"))
+        blocks.append(Text("".join([result.advice, *sites]), title="To make it permanent"))
     return Document(f"busfare try: {result.command}", result.command, facts, blocks, EXPLAINED)
 
 
 def _verdict(result: Try) -> str:
-    """The fastest change with the same output, and the changes that slow the program down or break it."""
+    """The fastest change that keeps the output, and the changes that slow the program down or break it."""
     wrong = {row.change: WRONG[row.output] for row in result.runs if row.output in WRONG}
     speedups = {row.change: row.speedup for row in result.runs if row.change not in wrong and row.certain}
     certain = {change: speedup for change, speedup in speedups.items() if speedup is not None}
@@ -108,7 +106,7 @@ def _bars(result: Try) -> Figure:
 
 
 def _notes(row: Tried, pageable_bytes: int) -> list[str]:
-    """What a change did and did not change, and how it altered the output."""
+    """What a change affected, what it left unchanged, and how it altered the output."""
     lines = [f"{row.change}: not predicted: {row.reason}."] if row.reason and row.rung is None else []
     if row.change == "prefetch":
         lines.append(f"prefetch: prefetched {size(row.changed_bytes)} of managed memory.")
@@ -121,7 +119,7 @@ def _notes(row: Tried, pageable_bytes: int) -> list[str]:
         pinned = f"; pinning took {time(row.pinning_seconds)}" if row.pinning_seconds else ""
         lines.append(f"{row.change}: changed {size(row.changed_bytes)}{share}{pinned}.")
     if kept := [f"{size(bytes_)} {KEPT[reason]}" for reason, bytes_ in row.kept_bytes.items() if bytes_]:
-        lines.append(f"{row.change}: not changed: {', '.join(kept)}.")
+        lines.append(f"{row.change}: left unchanged: {', '.join(kept)}.")
     if row.difference:
         line = f", line {row.difference.line}" if row.difference.line else ""
         what = f"{row.difference.unchanged!r} became {row.difference.changed!r}"

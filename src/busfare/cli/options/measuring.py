@@ -43,18 +43,18 @@ record = Command(
 try_ = Command(
     "try",
     "Apply the advised changes to a program without editing it, and measure the speedup.\n\n"
-    "Runs the program with and without each change in alternation, and compares its output. If standard input is a file, "
+    "Alternates runs with and without each change, and compares the outputs. If standard input is a file, "
     "each run reads it. The exit status is 1 if a change alters the output or makes the program fail.",
     "programs.try_",
     argument("command -- PROGRAM [ARGUMENTS]", "The program to run.", type=str, nargs=-1, required=True),
     option(
         "--change CHANGE",
-        "pin; pin,async; prefetch; spin; block; an environment variable NAME=VALUE; or numactl or taskset with options.",
+        "Try pin; pin,async; prefetch; spin; block; an environment variable NAME=VALUE; or numactl or taskset with options.",
         multiple=True,
     ),
-    option("--runs N", "Maximum number of runs of each variant.", default="10"),
-    option("--compare FILE", "Also compare this file that the program writes.", type=PATH, multiple=True),
-    option("--timeout S", "Time limit of a run in seconds."),
+    option("--runs N", "Maximum number of rounds, 3 or more.", default="10"),
+    option("--compare FILE", "Also compare this output file of the program.", type=PATH, multiple=True),
+    option("--timeout S", "Time limit for each run in seconds."),
     option("--from recorded_on NODE", "Node of this machine, for predictions. Default: from the GPU name."),
     "Output",
     option("--keep FILE", "Append the result to this file as one line of JSON.", type=OUTPUT),
