@@ -56,14 +56,16 @@ def test_what_cannot_gain_is_not_tried(command: Command) -> None:
     answer = result(done)
     assert answer["runs"] == []
     assert [row["change"] for row in answer["refused"]] == ["pin", "pin,async", "prefetch"]
-    assert "No change is worth trying" in command("--", "true").stdout
+    without_dashes = command("true", "--anything").stdout
+    assert "No change is worth trying" in without_dashes
+    assert "makes no CUDA calls" in without_dashes
 
 
 @pytest.mark.parametrize(
     ("script", "difference"),
     [
-        ("echo $BUSFARE_TRY_CHANGES", "became 'spin'"),
-        ('test "$BUSFARE_TRY_CHANGES" != spin || exit 5', "'0' became '5'"),
+        ("touch out.dat; echo $BUSFARE_TRY_CHANGES", "became 'spin'"),
+        ('touch out.dat; test "$BUSFARE_TRY_CHANGES" != spin || exit 5', "'0' became '5'"),
         ('echo 1 > out.dat; test "$BUSFARE_TRY_CHANGES" != spin || echo 2 > out.dat', "out.dat, line 1"),
         ('test "$BUSFARE_TRY_CHANGES" = spin || echo 1 > out.dat', "out.dat, line 1"),
     ],
@@ -142,6 +144,7 @@ def test_without_a_driver_the_status_is_3(command: Command) -> None:
         (("--runs", "1", "--", "true"), "--runs '1' is not a whole number from 3"),
         (("--from", "no-such-node", "--", "true"), "no-such-node"),
         (("--compare", ".", "--", "true"), "is not a file"),
+        (("--compare", "typo", "--", "true"), "typo: the program does not write this file"),
     ],
 )
 def test_unusable_input_is_named(command: Command, words: tuple[str, ...], message: str) -> None:
@@ -192,6 +195,12 @@ def test_a_launcher_runs_the_program_where_it_places_it(command: Command, tmp_pa
     (row,) = result(done)["runs"]
     assert (row["change"], row["output"]) == ("taskset -c 0", "identical")
     assert (tmp_path / "counts").read_text().splitlines().count("1") >= 3
+
+
+def test_a_launcher_that_is_not_installed_is_named(command: Command) -> None:
+    done = command("--change", "taskset -c 0", "--", "true", PATH="")
+    assert done.returncode == 2
+    assert "taskset is not installed" in done.stderr
 
 
 def test_gains_of_prefetches_are_those_of_migrations_to_the_gpu() -> None:

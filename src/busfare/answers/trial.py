@@ -14,7 +14,7 @@ from busfare.advise.amounts import Predicted
 from busfare.advise.finding import CallSite
 from busfare.answers.trial_changes import DRY, Gain, Predictions, Refused, advice_for, chosen_changes
 from busfare.answers.units import student_quantile
-from busfare.errors import BusfareError
+from busfare.errors import BusfareError, InputError
 from busfare.measure.outputs import Difference, Reference, Verdict, compared
 from busfare.measure.run import Progress
 from busfare.measure.trial import BUSY_CORES, NS, Program, Run, busy_cores
@@ -102,6 +102,8 @@ def tried(
     with tempfile.TemporaryDirectory(prefix="busfare-try-") as folder, program.files_apart():
         say(0.0, "running unchanged")
         first = _checked(program.run(DRY), program)
+        if missing := [path for path in question.compare if not path.is_file()]:
+            raise InputError(f"{missing[0]}: the program does not write this file; check the path")
         say(0.1, "recording")
         recording = Path(folder) / "recording"
         recorded = _checked(program.recorded(recording, first.seconds), program)

@@ -68,8 +68,9 @@ def chosen_changes(
     try:
         traces = [read_trace(path) for path in trace_paths(recording)]
     except BusfareError as error:
-        if first.cuda_seconds is not None:
-            remarks.append(statement("try.not-recorded", why=str(error)))
+        cause = str(error).removeprefix(f"{recording}: ").partition(";")[0]
+        silent = first.cuda_seconds is None
+        remarks.append(statement("try.no-calls") if silent else statement("try.not-recorded", why=cause))
     wanted = question.change or tuple(CHANGES)
     gains, refused = dict[str, Gain](), list[Refused]()
     for change in dict.fromkeys(wanted):

@@ -70,9 +70,7 @@ class Program:
             raise NoGpuError("no NVIDIA driver (cannot load libcuda.so.1); run `try` on a machine with a GPU")
         self.library = recorder_library().with_name(LIBRARY)
         if set(" :") & set(str(self.library)):
-            raise InputError(
-                f"{self.library}: the dynamic linker cannot preload a path with spaces or colons; install busfare elsewhere"
-            )
+            raise InputError(f"{self.library}: paths with spaces or colons cannot be preloaded; move busfare")
         if not self.library.is_file():
             raise InputError(f"{self.library} is missing; reinstall busfare")
         self.command, self.compare, self.timeout = [program, *command[1:]], compare, timeout

@@ -75,7 +75,9 @@ def tried_change(value: Any) -> str:
     """
     if value in MADE_OUTSIDE or re.match(r"[A-Z_][A-Z0-9_]*=", str(value)):
         return str(value)
-    if str(value).startswith(LAUNCHERS) and shutil.which(str(value).split()[0]):
+    if str(value).startswith(LAUNCHERS):
+        if not shutil.which(launcher := str(value).split()[0]):
+            raise InputError(f"{q.shown(value)}: {launcher} is not installed; install it")
         return str(value)
     changes = "; ".join([*MADE_OUTSIDE, "an environment variable NAME=VALUE"])
     raise InputError(f"{q.shown(value)} is unknown; give {changes}; or numactl or taskset with options")

@@ -59,6 +59,7 @@ try_ = Command(
     "Output",
     option("--keep FILE", "Append the result to this file as one line of JSON.", type=OUTPUT),
     SHOWN,
+    context_settings={"allow_interspersed_args": False},
 )
 
 predicted_by = (
