@@ -2,14 +2,11 @@
 // processor time over this one's, on 3 million rows: a union 2.9, lengths of 20 unions 12.8, what two unions
 // share 7.4 (numpy); pairs looked up in order 25, in no order 12, of sparse numbers 3.8 (a join of Polars);
 // rows before others of their group 7.9, rows numbered by three columns 1.3, with less memory (numpy).
-#include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
-
 #include <algorithm>
 #include <limits>
-#include <memory>
 #include <stdexcept>
 
+#include "../owned_array.hpp"
 #include "intervals.hpp"
 #include "numbering.hpp"
 #include "pairs.hpp"
@@ -25,16 +22,6 @@ using Numbers = Array<std::int64_t>;
 using Rows = nb::ndarray<std::int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Numbering = nb::ndarray<std::uint32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using AnyColumn = nb::ndarray<nb::ro, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-
-// The vector goes on living under the array.
-nb::object given(std::vector<std::int64_t>&& values) {
-    auto kept = std::make_unique<std::vector<std::int64_t>>(std::move(values));
-    std::int64_t* data = kept->data();
-    const std::size_t size = kept->size();
-    nb::capsule owner(kept.release(),
-                      [](void* p) noexcept { delete static_cast<std::vector<std::int64_t>*>(p); });
-    return nb::cast(nb::ndarray<nb::numpy, std::int64_t, nb::ndim<1>>(data, {size}, owner));
-}
 
 void check(bool right) {
     if (!right) throw std::invalid_argument("arrays of unlike lengths");
@@ -55,7 +42,7 @@ nb::object unite_lanes(const Numbers& starts, const Numbers& ends, const Array<s
         ordered = unite(intervals, chosen.data(), united);
     }
     if (!ordered) return nb::none();
-    return nb::make_tuple(given(std::move(united.starts)), given(std::move(united.ends)));
+    return nb::make_tuple(owned_array(std::move(united.starts)), owned_array(std::move(united.ends)));
 }
 
 nb::object lengths_of(const Numbers& starts, const Numbers& ends, const Array<std::uint32_t>& lane_of,
@@ -68,7 +55,7 @@ nb::object lengths_of(const Numbers& starts, const Numbers& ends, const Array<st
         const nb::gil_scoped_release unlocked;
         ordered = lengths(intervals, sets_of.data(), sets, sums);
     }
-    return ordered ? given(std::move(sums)) : nb::none();
+    return ordered ? owned_array(std::move(sums)) : nb::none();
 }
 
 std::int64_t shared_ns(const Numbers& a_starts, const Numbers& a_ends, const Numbers& b_starts,
@@ -107,7 +94,7 @@ nb::object numbers_of_rows(const nb::list& columns, const Numbering& number, std
         const nb::gil_scoped_release unlocked;
         return number_rows(plain, number.size(), most, number.data(), first);
     };
-    return number_all() ? given(std::move(first)) : nb::none();
+    return number_all() ? owned_array(std::move(first)) : nb::none();
 }
 
 void rows_before(const Array<std::uint32_t>& number, std::size_t count, const Rows& before) {

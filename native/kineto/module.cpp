@@ -1,78 +1,68 @@
 // The Python module busfare.trace._kineto_events.
-#include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 
+#include "../owned_array.hpp"
 #include "event_scanner.hpp"
 
 namespace nb = nanobind;
-using busfare::EventScanner;
+using busfare::EventScanner, busfare::owned_array;
 
 namespace {
-
-// A copy that owns its memory: the scanner may go away before the column does.
-template <typename T>
-nb::ndarray<nb::numpy, T, nb::ndim<1>> column(const std::vector<T>& values) {
-    T* data = new T[values.empty() ? 1 : values.size()];
-    std::copy(values.begin(), values.end(), data);
-    nb::capsule owner(data, [](void* p) noexcept { delete[] static_cast<T*>(p); });
-    return nb::ndarray<nb::numpy, T, nb::ndim<1>>(data, {values.size()}, owner);
-}
 
 nb::dict columns(const EventScanner& scanner) {
     const auto& c = scanner.columns();
     nb::dict out;
-    out["category"] = column(c.category);
-    out["start_ns"] = column(c.start_ns);
-    out["duration_ns"] = column(c.duration_ns);
-    out["process"] = column(c.process);
-    out["thread"] = column(c.thread);
-    out["bytes"] = column(c.bytes);
-    out["device"] = column(c.device);
-    out["context"] = column(c.context);
-    out["stream"] = column(c.stream);
-    out["correlation"] = column(c.correlation);
-    out["graph_node"] = column(c.graph_node);
-    out["waited_stream"] = column(c.waited_stream);
-    out["waited_event"] = column(c.waited_event);
-    out["waited_correlation"] = column(c.waited_correlation);
-    out["name"] = column(c.name);
-    out["sync_kind"] = column(c.sync_kind);
-    out["copy_kind"] = column(c.copy_kind);
-    out["place"] = column(c.place);
+    out["category"] = owned_array(c.category);
+    out["start_ns"] = owned_array(c.start_ns);
+    out["duration_ns"] = owned_array(c.duration_ns);
+    out["process"] = owned_array(c.process);
+    out["thread"] = owned_array(c.thread);
+    out["bytes"] = owned_array(c.bytes);
+    out["device"] = owned_array(c.device);
+    out["context"] = owned_array(c.context);
+    out["stream"] = owned_array(c.stream);
+    out["correlation"] = owned_array(c.correlation);
+    out["graph_node"] = owned_array(c.graph_node);
+    out["waited_stream"] = owned_array(c.waited_stream);
+    out["waited_event"] = owned_array(c.waited_event);
+    out["waited_correlation"] = owned_array(c.waited_correlation);
+    out["name"] = owned_array(c.name);
+    out["sync_kind"] = owned_array(c.sync_kind);
+    out["copy_kind"] = owned_array(c.copy_kind);
+    out["place"] = owned_array(c.place);
     if (c.external.size() != c.start_ns.size()) return out;  // nobody asked for launches
     constexpr const char* kSides[] = {"x", "y", "z"};
     for (std::size_t side = 0; side < c.grid.size(); ++side) {
-        out[(std::string("grid_") + kSides[side]).c_str()] = column(c.grid[side]);
-        out[(std::string("block_") + kSides[side]).c_str()] = column(c.block[side]);
+        out[(std::string("grid_") + kSides[side]).c_str()] = owned_array(c.grid[side]);
+        out[(std::string("block_") + kSides[side]).c_str()] = owned_array(c.block[side]);
     }
-    out["registers"] = column(c.registers);
-    out["shared_bytes"] = column(c.shared_bytes);
-    out["external"] = column(c.external);
+    out["registers"] = owned_array(c.registers);
+    out["shared_bytes"] = owned_array(c.shared_bytes);
+    out["external"] = owned_array(c.external);
     return out;
 }
 
 nb::dict operators(const EventScanner& scanner) {
     const auto& c = scanner.operators();
     nb::dict out;
-    out["external"] = column(c.external);
-    out["process"] = column(c.process);
-    out["thread"] = column(c.thread);
-    out["start_ns"] = column(c.start_ns);
-    out["duration_ns"] = column(c.duration_ns);
-    out["signature"] = column(c.signature);
+    out["external"] = owned_array(c.external);
+    out["process"] = owned_array(c.process);
+    out["thread"] = owned_array(c.thread);
+    out["start_ns"] = owned_array(c.start_ns);
+    out["duration_ns"] = owned_array(c.duration_ns);
+    out["signature"] = owned_array(c.signature);
     return out;
 }
 
 nb::dict functions(const EventScanner& scanner) {
     const auto& c = scanner.functions();
     nb::dict out;
-    out["process"] = column(c.process);
-    out["thread"] = column(c.thread);
-    out["start_ns"] = column(c.start_ns);
-    out["duration_ns"] = column(c.duration_ns);
-    out["name"] = column(c.name);
+    out["process"] = owned_array(c.process);
+    out["thread"] = owned_array(c.thread);
+    out["start_ns"] = owned_array(c.start_ns);
+    out["duration_ns"] = owned_array(c.duration_ns);
+    out["name"] = owned_array(c.name);
     return out;
 }
 

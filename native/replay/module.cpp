@@ -1,11 +1,10 @@
 // The Python module busfare.timeline._core: columns in, columns out.
-#include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 
 #include <string>
 #include <vector>
 
+#include "../owned_array.hpp"
 #include "critical_path.hpp"
 #include "explain.hpp"
 #include "links.hpp"
@@ -14,6 +13,7 @@
 
 namespace nb = nanobind;
 using namespace busfare::replay;
+using busfare::owned_array;
 
 namespace {
 
@@ -109,15 +109,8 @@ Timeline timeline(const Columns& c) {
 }
 
 template <typename T>
-nb::object column(std::vector<T>&& values) {
-    auto* kept = new std::vector<T>(std::move(values));
-    nb::capsule owner(kept, [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
-    return nb::cast(nb::ndarray<nb::numpy, T, nb::ndim<1>>(kept->data(), {kept->size()}, owner));
-}
-
-template <typename T>
-nb::object column(const std::array<T, 256>& values) {
-    return column(std::vector<T>(values.begin(), values.end()));
+nb::object array_of_classes(const std::array<T, 256>& values) {
+    return owned_array(std::vector<T>(values.begin(), values.end()));
 }
 
 nb::dict explain_columns(nb::dict columns, nb::dict recorded) {
@@ -136,18 +129,18 @@ nb::dict explain_columns(nb::dict columns, nb::dict recorded) {
         x = explain(t, times);
     }
     nb::dict out;
-    out["call_own"] = column(std::move(x.busy));
-    out["call_wait_lag"] = column(std::move(x.wait_lag));
-    out["call_wait"] = column(std::move(x.wait));
-    out["call_wait_key"] = column(std::move(x.wait_key));
-    out["operation_launch_lag"] = column(std::move(x.launch_lag));
-    out["operation_order_lag"] = column(std::move(x.order_lag));
-    out["operation_extra"] = column(std::move(x.extra));
-    out["operation_unordered"] = column(std::move(x.unordered));
-    out["typical_launch"] = column(x.typical_launch);
-    out["typical_order"] = column(x.typical_order);
-    out["typical_turn"] = column(x.typical_unit_change);
-    out["typical_call"] = column(x.typical_call);
+    out["call_own"] = owned_array(std::move(x.busy));
+    out["call_wait_lag"] = owned_array(std::move(x.wait_lag));
+    out["call_wait"] = owned_array(std::move(x.wait));
+    out["call_wait_key"] = owned_array(std::move(x.wait_key));
+    out["operation_launch_lag"] = owned_array(std::move(x.launch_lag));
+    out["operation_order_lag"] = owned_array(std::move(x.order_lag));
+    out["operation_extra"] = owned_array(std::move(x.extra));
+    out["operation_unordered"] = owned_array(std::move(x.unordered));
+    out["typical_launch"] = array_of_classes(x.typical_launch);
+    out["typical_order"] = array_of_classes(x.typical_order);
+    out["typical_turn"] = array_of_classes(x.typical_unit_change);
+    out["typical_call"] = array_of_classes(x.typical_call);
     out["waits_dropped"] = x.waits_dropped;
     out["waits_narrowed"] = x.waits_narrowed;
     out["orders_dropped"] = x.orders_dropped;
@@ -165,18 +158,18 @@ nb::dict play(nb::dict columns, bool with_path) {
         if (with_path) path = critical_path(t, p);
     }
     nb::dict out;
-    out["call_start"] = column(std::move(p.call_start));
-    out["call_end"] = column(std::move(p.call_end));
-    out["operation_start"] = column(std::move(p.operation_start));
-    out["operation_end"] = column(std::move(p.operation_end));
+    out["call_start"] = owned_array(std::move(p.call_start));
+    out["call_end"] = owned_array(std::move(p.call_end));
+    out["operation_start"] = owned_array(std::move(p.operation_start));
+    out["operation_end"] = owned_array(std::move(p.operation_end));
     out["makespan"] = p.makespan;
     if (with_path) {
-        out["call_bound_by"] = column(std::move(p.return_bound_by));
-        out["operation_bound_by"] = column(std::move(p.operation_bound_by));
-        out["path_step"] = column(std::move(path.step));
-        out["path_row"] = column(std::move(path.row));
-        out["path_start"] = column(std::move(path.start));
-        out["path_end"] = column(std::move(path.end));
+        out["call_bound_by"] = owned_array(std::move(p.return_bound_by));
+        out["operation_bound_by"] = owned_array(std::move(p.operation_bound_by));
+        out["path_step"] = owned_array(std::move(path.step));
+        out["path_row"] = owned_array(std::move(path.row));
+        out["path_start"] = owned_array(std::move(path.start));
+        out["path_end"] = owned_array(std::move(path.end));
     }
     return out;
 }
@@ -203,8 +196,8 @@ nb::dict dependency_columns(nb::dict columns) {
         for (const Edge& edge : d.edges) add(edge.from, edge.to);
     }
     nb::dict out;
-    out["from"] = column(std::move(from));
-    out["to"] = column(std::move(to));
+    out["from"] = owned_array(std::move(from));
+    out["to"] = owned_array(std::move(to));
     return out;
 }
 
@@ -217,7 +210,7 @@ nb::object alone_column(nb::dict columns, nb::handle start_column, nb::handle en
         nb::gil_scoped_release unlocked;
         durations = alone(t, start, end, poll);
     }
-    return column(std::move(durations));
+    return owned_array(std::move(durations));
 }
 
 nb::dict unnamed_event_columns(nb::dict columns) {
@@ -231,21 +224,20 @@ nb::dict unnamed_event_columns(nb::dict columns) {
                            .last_stream = c.get<Index>("last_stream"),
                            .first_start = c.get<Time>("first_start"),
                            .last_end = c.get<Time>("last_end")};
-    std::vector<Index> record, recorded, wait, waiting;
+    std::vector<EventPair> pairs;
     {
         nb::gil_scoped_release unlocked;
-        for (const EventPair& pair : unnamed_events(calls)) {
-            record.push_back(pair.record);
-            recorded.push_back(pair.recorded);
-            wait.push_back(pair.wait);
-            waiting.push_back(pair.waiting);
-        }
+        pairs = unnamed_events(calls);
     }
     nb::dict out;
-    out["record"] = column(std::move(record));
-    out["recorded"] = column(std::move(recorded));
-    out["wait"] = column(std::move(wait));
-    out["waiting"] = column(std::move(waiting));
+    for (const auto& [name, member] : {std::pair{"record", &EventPair::record},
+                                       {"recorded", &EventPair::recorded},
+                                       {"wait", &EventPair::wait},
+                                       {"waiting", &EventPair::waiting}}) {
+        std::vector<Index> values;
+        for (const EventPair& pair : pairs) values.push_back(pair.*member);
+        out[name] = owned_array(std::move(values));
+    }
     return out;
 }
 

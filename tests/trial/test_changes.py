@@ -11,7 +11,8 @@ from tests.trial.conftest import Run
 SCENARIOS = (
     "repeat", "back", "large", "small", "stack", "async", "any", "captured", "rows", "growing", "slices", "neighbours",
     "shared-page", "brief", "given-back", "own-pins", "destroyed", "non-blocking", "late-stream", "unknown-side", "locked",
-    "fork", "threads", "next", "managed", "placed", "crowded",
+    "fork", "threads", "next", "managed", "placed", "crowded", "churn", "tiles",
+    "shared-memory",
 )  # fmt: skip
 
 
@@ -123,6 +124,21 @@ def test_the_source_of_a_managed_copy_is_no_longer_pinned(run: Run) -> None:
     assert "any-async pageable 1048576" in changed.calls
 
 
+def test_a_blocking_copy_to_another_gpu_arrives(run: Run) -> None:
+    assert "synchronize" not in run("async", "repeat").calls
+    assert run("async", "repeat", FAKE_OTHER_GPU="1").calls.count("synchronize") == 3
+
+
+def test_memory_that_the_library_must_release_again_and_again_is_pinned_no_more(run: Run) -> None:
+    calls = run("pin", "churn").calls
+    assert (calls.count("register 20975616"), calls.count("unregister")) == (2, 2)
+
+
+def test_a_buffer_in_many_pinned_parts_is_copied_in_one_piece(run: Run) -> None:
+    calls = run("pin", "tiles").calls
+    assert calls[-2:] == ["h2d pinned 1048576", "unregister"]
+
+
 def test_memory_of_a_captured_copy_is_never_pinned_again(run: Run) -> None:
     calls = run("pin", "captured").calls
     assert calls.count("unregister") == 1
@@ -145,7 +161,7 @@ def test_copies_to_the_gpu_go_through_the_ring(run: Run, scenario: str) -> None:
 
 
 def test_a_blocking_copy_arrives_where_streams_do_not_wait_for_it(run: Run) -> None:
-    assert run("async", "non-blocking").calls[-1] == "event"
+    assert run("async", "non-blocking").calls[-1] == "synchronize"
 
 
 def test_memory_that_the_cpu_can_read_is_copied_as_it_was(run: Run) -> None:

@@ -208,8 +208,10 @@ CUresult cuPointerGetAttribute(void* value, CUpointer_attribute which, CUdevicep
     if (!device && !pinned(memory)) return CUDA_ERROR_INVALID_VALUE;
     const unsigned type = device ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
     const unsigned managed = device && std::getenv("FAKE_MANAGED");
+    const unsigned owner = std::getenv("FAKE_OTHER_GPU") ? 1 : 0;
     const bool is_managed = which == CU_POINTER_ATTRIBUTE_IS_MANAGED;
-    std::memcpy(value, is_managed ? &managed : &type, is_managed ? 1 : sizeof type);
+    const bool is_owner = which == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL;
+    std::memcpy(value, is_managed ? &managed : is_owner ? &owner : &type, is_managed ? 1 : sizeof type);
     return CUDA_SUCCESS;
 }
 CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
@@ -266,6 +268,9 @@ CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream)
     const auto *const into = reinterpret_cast<void*>(to), *const out = reinterpret_cast<void*>(from);
     return copied("any-async", const_cast<void*>(into), out, bytes, within(g_device, into) ? out : into,
                   false);
+}
+CUresult cuMemcpy3D_v2(const CUDA_MEMCPY3D*) {
+    return CUDA_SUCCESS;
 }
 CUresult cuMemcpy2D_v2(const CUDA_MEMCPY2D* rows) {
     for (size_t row = 0; row < rows->Height; ++row)

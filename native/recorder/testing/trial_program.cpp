@@ -8,6 +8,7 @@
 #include <malloc.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/shm.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -170,6 +171,33 @@ bool run(const std::string& scenario) {
         std::free(low);
         std::free(top);
         return right;
+    }
+    if (scenario == "churn") {  // copies that release all that is pinned
+        char* const host = filled(0, 20 * kBytes);
+        CUDA_MEMCPY3D array{};
+        for (int time = 0; time < 9; ++time) {
+            to_gpu(host, 20 * kBytes);
+            CUDA(cuMemcpy3D, _v2)(&array);
+        }
+        std::free(host);
+        return true;
+    }
+    if (scenario == "tiles") {  // small parts of a buffer, then all of it
+        constexpr size_t kTile = size_t{16} << 10;
+        char* const host = static_cast<char*>(std::aligned_alloc(4096, kBytes));
+        bool right = true;
+        for (size_t at = 0; at < 2 * kBytes; at += kTile) to_gpu(host + at % kBytes, kTile);
+        right = three_times(host, kBytes);
+        std::free(host);
+        return right;
+    }
+    if (scenario == "shared-memory") {
+        const int segment = shmget(IPC_PRIVATE, kBytes, IPC_CREAT | 0600);
+        char* const host = static_cast<char*>(shmat(segment, nullptr, 0));
+        const bool right = three_times(host, kBytes);
+        shmdt(host);
+        shmctl(segment, IPC_RMID, nullptr);
+        return right && fake("fake_registered") == 0;
     }
     if (scenario == "slices") {  // of a large buffer, one after another
         constexpr size_t kSlice = size_t{17} << 20;
@@ -343,6 +371,7 @@ bool run(const std::string& scenario) {
 }  // namespace
 
 int main(int argc, char** argv) {
+    for (int time = 0; time < 2; ++time) dlopen("libmissing.so", RTLD_NOW);  // dlerror frees its message
     g_driver = dlopen("libcuda.so.1", RTLD_NOW);
     g_by_dlsym = argc > 2;
     if (argc < 2 || !g_driver) return 3;

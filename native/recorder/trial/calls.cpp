@@ -2,11 +2,8 @@
 // restrict these changes.
 
 #define __CUDA_API_VERSION_INTERNAL  // the variants for the default stream of each thread
-#include "calls.h"
-
 #include <atomic>
 #include <optional>
-#include <utility>
 
 #include "driver.h"
 #include "managed.h"
@@ -23,12 +20,12 @@ namespace {
 std::atomic<bool> g_must_arrive{false};
 
 struct Copy {
-    const void* host;
-    size_t bytes;
-    CUdeviceptr device;  ///< 0 for array and 2D copies
-    bool to_gpu;
-    bool blocking;
-    CUstream stream;  ///< never 0: its meaning depends on the variant of the call
+    const void* host = nullptr;
+    size_t bytes = 0;
+    CUdeviceptr device = 0;  ///< 0 for array and 2D copies
+    bool to_gpu = false;
+    bool blocking = false;
+    CUstream stream = nullptr;  ///< never 0: its meaning depends on the variant of the call
 };
 
 /// Whether the host memory is unknown to the driver.
@@ -48,6 +45,13 @@ bool hidden(CUdeviceptr device) {
     return device && ask(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, device) == CUDA_SUCCESS &&
            type == CU_MEMORYTYPE_DEVICE &&
            ask(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, device) == CUDA_SUCCESS && !managed;
+}
+
+/// Whether the memory may be that of another GPU than the current one, whose streams do not wait for its.
+bool of_other_gpu(CUdeviceptr device) {
+    CUdevice owner = 0, current = 0;
+    return REAL(cuPointerGetAttribute)(&owner, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, device) != CUDA_SUCCESS ||
+           REAL(cuCtxGetDevice)(&current) != CUDA_SUCCESS || owner != current;
 }
 
 /// Whether a CUDA graph captures the copy.
@@ -103,14 +107,22 @@ CUresult moved(const Copy& copy, Call&& call) {
     if (may_stage && !earlier && copy.bytes >= kLeastStaged) {
         if (!hidden(copy.device)) return kept(kKeptVisible);
         // Per-thread default streams do not wait for each other.
-        const bool wait = copy.blocking && (g_must_arrive || copy.stream == CU_STREAM_PER_THREAD);
-        if (!changes().dry && !staged(copy.device, copy.host, copy.bytes, copy.stream, wait))
+        const bool wait = copy.blocking &&
+                          (g_must_arrive || copy.stream == CU_STREAM_PER_THREAD || of_other_gpu(copy.device));
+        if (!changes().dry && !staged(copy.device, copy.host, copy.bytes, copy.stream))
             return kept(kKeptRefused);
         count_copy(kChangedCopies, copy.bytes);
-        return changes().dry ? call() : CUDA_SUCCESS;
+        if (changes().dry) return call();
+        const BesideCaptures beside;
+        return wait ? REAL(cuStreamSynchronize)(copy.stream) : CUDA_SUCCESS;
     }
     if (!changes().pin) return kept(kKeptSmall);
     use.emplace(copy.host, copy.bytes, true);
+    if (use->borders().size() > (copy.bytes >> 20) + 1) {  // many small ranges: pin the whole memory anew
+        use.reset();
+        release_pins(copy.host, copy.bytes);
+        use.emplace(copy.host, copy.bytes, true);
+    }
     if (!*use) return kept(use->why());
     const bool whole = changes().dry || use->borders().empty();
     if (!whole && !copy.device) {
@@ -131,41 +143,32 @@ CUresult moved(const Copy& copy, Call&& call) {
 
 /// A 2D copy between host memory and the GPU; 0 bytes for other copies.
 Copy of_rows(const CUDA_MEMCPY2D* rows, bool blocking, CUstream stream) {
-    Copy copy{nullptr, 0, 0, true, blocking, stream};
-    if (!rows || !rows->Height) return copy;
+    if (!rows || !rows->Height) return {};
     if (rows->srcMemoryType == CU_MEMORYTYPE_UNIFIED || rows->dstMemoryType == CU_MEMORYTYPE_UNIFIED)
         release_all_pins();  // it may be host memory that is fully or partly pinned
     const bool from_host = rows->srcMemoryType == CU_MEMORYTYPE_HOST;
-    if (from_host == (rows->dstMemoryType == CU_MEMORYTYPE_HOST)) return copy;
+    if (from_host == (rows->dstMemoryType == CU_MEMORYTYPE_HOST)) return {.blocking = blocking};
     const auto* const host = static_cast<const char*>(from_host ? rows->srcHost : rows->dstHost);
     const size_t pitch = from_host ? rows->srcPitch : rows->dstPitch;
     const size_t first =
         from_host ? rows->srcXInBytes + rows->srcY * pitch : rows->dstXInBytes + rows->dstY * pitch;
-    copy.host = host + first;
-    copy.bytes = (rows->Height - 1) * pitch + rows->WidthInBytes;
-    copy.to_gpu = from_host;
-    return copy;
+    const size_t bytes = (rows->Height - 1) * pitch + rows->WidthInBytes;
+    return {host + first, bytes, 0, from_host, blocking, stream};
 }
 
 /// A copy between unified addresses; 0 bytes unless exactly one of them is in GPU memory.
 Copy of_any(CUdeviceptr to, CUdeviceptr from, size_t bytes, bool blocking, CUstream stream) {
     const Inside inside;
-    Copy copy{nullptr, 0, 0, false, blocking, stream};
-    if (!active()) return copy;
+    if (!active()) return {};
     const bool to_gpu = hidden(to), from_gpu = hidden(from);
     if (to_gpu == from_gpu) {  // not between host and GPU memory: unpin the host memory
         for (const CUdeviceptr host : {to, from}) {
             if (!to_gpu) release_pins(reinterpret_cast<const void*>(host), bytes);
         }
-        return copy;
+        return {.blocking = blocking};
     }
-    copy = {reinterpret_cast<const void*>(to_gpu ? from : to),
-            bytes,
-            to_gpu ? to : from,
-            to_gpu,
-            blocking,
-            stream};
-    return copy;
+    const auto* const host = reinterpret_cast<const void*>(to_gpu ? from : to);
+    return {host, bytes, to_gpu ? to : from, to_gpu, blocking, stream};
 }
 
 /// The stream of a call that has no stream, or a null stream.
@@ -278,8 +281,14 @@ struct Wrapper;
 template <typename Call, const auto& What, typename... Arguments>
 struct Wrapper<Call, What, CUresult(Arguments...)> {
     static CUresult call(Arguments... arguments) {
-        static auto* const function = real<CUresult(Arguments...)>(Call::kSymbol);
-        return What([&] { return function(arguments...); }, arguments...);
+        static std::atomic<CUresult (*)(Arguments...)> known;
+        auto* const function = real(known, Call::kSymbol);
+        if (!function) return CUDA_ERROR_NOT_FOUND;
+        const auto call = [&] {
+            const Inside inside;  // the driver frees memory, too
+            return function(arguments...);
+        };
+        return What(call, arguments...);
     }
 };
 
@@ -315,6 +324,11 @@ struct Wrapper<Call, What, CUresult(Arguments...)> {
     X(cuStreamCreateWithPriority, kCreatesStream)                               \
     /* after these, blocking copies must complete before they return */         \
     X(cuPointerSetAttribute, kAfter<must_arrive>)                               \
+    BOTH(X, cuMemcpyPeer, _ptds, kAfter<must_arrive>)                           \
+    BOTH(X, cuMemcpyPeerAsync, _ptsz, kAfter<must_arrive>)                      \
+    X(cuGreenCtxStreamCreate, kAfter<must_arrive>)                              \
+    X(cuIpcOpenMemHandle_v2, kAfter<must_arrive>)                               \
+    X(cuMemImportFromShareableHandle, kAfter<must_arrive>)                      \
     X(cuIpcGetMemHandle, kAfter<must_arrive>)                                   \
     X(cuCtxEnablePeerAccess, kAfter<must_arrive>)                               \
     X(cuMemExportToShareableHandle, kAfter<must_arrive>)                        \
@@ -334,13 +348,14 @@ struct Wrapper<Call, What, CUresult(Arguments...)> {
     BOTH(X, cuMemcpyBatchAsync_v2, _ptsz, kAfter<release_all_pins>)             \
     BOTH(X, cuMemcpy3DBatchAsync, _ptsz, kAfter<release_all_pins>)              \
     BOTH(X, cuMemcpy3DBatchAsync_v2, _ptsz, kAfter<release_all_pins>)           \
-    BOTH(X, cuGraphAddNode, _v2, kAfter<release_all_pins>)                      \
+    BOTH(X, cuGraphAddNode, _v2, kAfter<stop_pinning>)                          \
     X(cuGraphAddMemcpyNode, kAfter<release_all_pins>)                           \
     X(cuGraphMemcpyNodeSetParams, kAfter<release_all_pins>)                     \
     X(cuGraphExecMemcpyNodeSetParams, kAfter<release_all_pins>)                 \
     /* callbacks that free memory could neither unpin it nor wait for copies */ \
     BOTH(X, cuLaunchHostFunc, _ptsz, kAfter<stop_pinning>)                      \
     BOTH(X, cuStreamAddCallback, _ptsz, kAfter<stop_pinning>)                   \
+    X(cuUserObjectCreate, kAfter<stop_pinning>)                                 \
     X(cuGraphAddHostNode, kAfter<stop_pinning>)                                 \
     /* with these, the program places managed memory itself */                  \
     BOTH(X, cuMemAdvise, _v2, kAfter<stop_prefetching>)                         \

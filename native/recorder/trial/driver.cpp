@@ -9,7 +9,6 @@
 #include <cstring>
 #include <string>
 
-#include "calls.h"
 #include "pins.h"
 #include "report.h"
 
@@ -18,7 +17,7 @@ namespace {
 
 using Dlsym = void* (*)(void*, const char*);
 
-std::atomic<bool> g_stopped{false};
+std::atomic<bool> g_active{false};
 
 Dlsym found_dlsym() {
     // The oldest symbol version on each architecture; all later C libraries provide it.
@@ -90,19 +89,19 @@ const Changes& changes() {
 }
 
 bool active() {
-    return !g_stopped.load(std::memory_order_relaxed);
+    return g_active.load(std::memory_order_relaxed);
 }
 
-void stop() {
-    g_stopped = true;
+void set_active(bool active) {
+    g_active = active;
 }
 
 void begin() {
     static const bool once = [] {
         // Exit handlers run in reverse order: the driver registers its handlers later, which run earlier.
-        std::atexit(stop);
+        std::atexit([] { set_active(false); });
         pthread_atfork(release_all_pins, nullptr, [] {
-            stop();
+            set_active(false);
             report_of_child();
         });
         return true;
@@ -121,6 +120,7 @@ extern "C" [[gnu::visibility("default"), gnu::optimize("O2")]] void* dlsym(void*
     if (name[0] != 'c' || name[1] != 'u' || Inside::active()) return function(handle, name);
     void* const call = shown(name);
     if (!call) return function(handle, name);
-    void* const found = function(handle, name);
-    return found && found == of_driver(name) ? call : found;
+    void *const found = function(handle, name), *const driver = of_driver(name);
+    if (found == call && !driver) return nullptr;  // exported by this library, but no function of the driver
+    return found && (found == driver || found == call) ? call : found;
 }

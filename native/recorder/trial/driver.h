@@ -2,6 +2,9 @@
 
 #include <cuda.h>
 
+#include <atomic>
+#include <span>
+
 namespace busfare::trial {
 
 /// `dlsym` of the C library.
@@ -13,15 +16,16 @@ void* of_driver(const char* name);
 /// Replaces the driver's `function` with its wrapper, if there is one. `base`: its name without the version.
 void replace(const char* base, void** function);
 
-/// The driver's function behind a wrapper.
+/// The driver's function behind a wrapper. No guarded static: that would deadlock with the loader's lock.
 template <typename Function>
-Function* real(const char* name) {
-    return reinterpret_cast<Function*>(of_driver(name));
+Function* real(std::atomic<Function*>& known, const char* name) {
+    if (!known) known = reinterpret_cast<Function*>(of_driver(name));
+    return known;
 }
-#define REAL(name)                                                   \
-    ([]() {                                                          \
-        static auto* const function = real<decltype(::name)>(#name); \
-        return function;                                             \
+#define REAL(name)                                   \
+    ([]() {                                          \
+        static std::atomic<decltype(::name)*> known; \
+        return real(known, #name);                   \
     }())
 
 /// Scope in which CUDA calls on this thread come from the library, not from the program.
@@ -63,8 +67,18 @@ struct Changes {
 };
 const Changes& changes();
 
-/// Whether the library is active. It is inactive during exit and in the child of a fork.
+/// Whether the library is active. It is inactive before its start, during exit and in the child of a fork.
 bool active();
-void stop();
+void set_active(bool active);
+
+/// A wrapper of the driver call `symbol`, whose name includes the version, such as `_v2_ptsz`.
+struct Shown {
+    const char* symbol;
+    void* function;
+};
+std::span<const Shown> calls();
+
+/// Installs the exit and fork handlers at the first CUDA call.
+void begin();
 
 }  // namespace busfare::trial

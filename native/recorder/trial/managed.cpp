@@ -41,7 +41,7 @@ void prefetch_range(CUdeviceptr address, CUmemLocation gpu, CUstream stream) {
 }  // namespace
 
 void note_managed(CUdeviceptr memory, size_t bytes) {
-    if (!changes().prefetch) return;
+    if (!changes().prefetch || !active()) return;
     const std::lock_guard lock(g_mutex);
     g_ranges[memory] = {bytes, 0};
     g_bytes += bytes;
@@ -56,10 +56,7 @@ void note_managed(CUdeviceptr memory, size_t bytes) {
 void forget_managed(CUdeviceptr memory) {
     if (!g_may_prefetch) return;
     const std::lock_guard lock(g_mutex);
-    const auto at = g_ranges.find(memory);
-    if (at == g_ranges.end()) return;
-    g_bytes -= at->second.bytes;
-    g_ranges.erase(at);
+    if (const auto node = g_ranges.extract(memory)) g_bytes -= node.mapped().bytes;
 }
 
 void expect_host_access() {
@@ -76,8 +73,8 @@ void prefetch(CUfunction kernel, void** arguments, CUstream stream) {
     if (REAL(cuStreamIsCapturing)(stream, &status) != CUDA_SUCCESS || status ||
         REAL(cuCtxGetDevice)(&gpu.id) != CUDA_SUCCESS)
         return;
-    const std::lock_guard lock(g_mutex);
-    for (size_t number = 0, offset = 0, bytes = 0;; ++number) {
+    const std::unique_lock lock(g_mutex, std::try_to_lock);  // the driver may wait for the GPU meanwhile
+    for (size_t number = 0, offset = 0, bytes = 0; lock; ++number) {
         // The runtime also passes a `CUkernel` as the function.
         if (REAL(cuFuncGetParamInfo)(kernel, number, &offset, &bytes) != CUDA_SUCCESS &&
             REAL(cuKernelGetParamInfo)(reinterpret_cast<CUkernel>(kernel), number, &offset, &bytes) !=

@@ -3,8 +3,8 @@
 #include <dlfcn.h>
 #include <malloc.h>
 #include <sys/mman.h>
+#include <sys/shm.h>
 
-#include <cerrno>
 #include <cstdarg>
 #include <cstdlib>
 
@@ -36,7 +36,9 @@ void release_pages(void* memory, size_t bytes) {
 
 /// Resolves `free` early: a dlsym after a failed dlsym calls `free` for the error message.
 [[gnu::constructor]] void find_free() {
-    std::free(nullptr);
+    void* volatile none = nullptr;  // not optimised away
+    std::free(none);
+    set_active(true);  // the maps exist from now on
 }
 
 }  // namespace
@@ -83,6 +85,11 @@ SHOWN void* mmap(void* memory, size_t bytes, int protection, int flags, int file
 
 SHOWN void* mmap64(void* memory, size_t bytes, int protection, int flags, int file, off64_t offset) {
     return mmap(memory, bytes, protection, flags, file, offset);
+}
+
+SHOWN int shmdt(const void* memory) {
+    if (!Inside::active()) release_all_pins();
+    return NEXT(shmdt)(memory);
 }
 
 SHOWN int dlclose(void* library) {

@@ -5,9 +5,10 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstdio>
+#include <fstream>
 #include <map>
 #include <mutex>
+#include <string>
 #include <thread>
 
 #include "driver.h"
@@ -61,15 +62,11 @@ void note_pages(uintptr_t begin, const Range* range) {
 /// Half of the memory that was free at the first pinning.
 uint64_t most_pinned() {
     static const uint64_t most = [] {
-        unsigned long long kib = 0;
-        if (FILE* const file = std::fopen("/proc/meminfo", "r")) {
-            char line[128];
-            while (std::fgets(line, sizeof line, file) &&
-                   std::sscanf(line, "MemAvailable: %llu", &kib) != 1) {
-            }
-            std::fclose(file);
-        }
-        return uint64_t{kib} * 1024 / 2;
+        uint64_t kib = 0;
+        std::ifstream file("/proc/meminfo");
+        for (std::string word; file >> word;)
+            if (word == "MemAvailable:") file >> kib;
+        return kib * 1024 / 2;
     }();
     return most;
 }
@@ -102,6 +99,7 @@ constexpr auto kRangeEnd = [](const Range& range) { return range.end; };
 
 /// Unpins and removes a range. The caller holds the mutex.
 Ranges::iterator unpin(Ranges::iterator at) {
+    if (at->second.copies <= kFewCopies && g_brief.size() < kMostSeen) ++g_brief[at->first];
     const uint64_t begin = now_ns();
     if (active() && !changes().dry) {
         const BesideCaptures beside;
@@ -189,8 +187,7 @@ bool PinUse::pin_gaps(const Gaps& gaps, uintptr_t first, uintptr_t last) {
     const auto brief = g_brief.find(gaps.front().first);
     if (brief != g_brief.end() && brief->second >= kMostBrief) return false;
     why_ = kKeptRefused;
-    const auto refused = overlapping(g_refused, first, last, kEnd);
-    if (refused != g_refused.end() && refused->first <= first && refused->second >= last) return false;
+    if (overlapping(g_refused, first, last, kEnd) != g_refused.end()) return false;
     why_ = kKeptStack;
     if (of_stack(first, last)) return false;
     Range range{};
@@ -201,8 +198,7 @@ bool PinUse::pin_gaps(const Gaps& gaps, uintptr_t first, uintptr_t last) {
         range.end = high, range.first = std::max(first, low), range.last = std::min(last, high);
         why_ = kKeptRefused;
         if (!pin(low, range)) {
-            if (g_refused.size() >= kMostSeen) g_refused.clear();
-            g_refused[first] = last;
+            if (g_refused.size() < kMostSeen) g_refused[first] = last;
             return false;
         }
         count_copy(kPinnedRanges, high - low);
@@ -240,7 +236,6 @@ void release_pins(const void* memory, size_t bytes, bool of_heap) {
             lock.lock();
             at = g_pinned.lower_bound(key);
         } else {
-            if (range.copies <= kFewCopies && g_brief.size() < kMostSeen) ++g_brief[at->first];
             at = unpin(at);
         }
     }
@@ -248,19 +243,22 @@ void release_pins(const void* memory, size_t bytes, bool of_heap) {
 
 void never_pin(const void* memory, size_t bytes) {
     release_pins(memory, bytes);
-    const auto first = reinterpret_cast<uintptr_t>(memory);
+    auto first = reinterpret_cast<uintptr_t>(memory), last = first + bytes;
     const std::lock_guard lock(g_mutex);
-    uintptr_t& last = g_refused[first];
-    last = std::max(last, first + bytes);
+    for (auto at = overlapping(g_refused, first, last, kEnd); at != g_refused.end() && at->first < last;) {
+        first = std::min(first, at->first), last = std::max(last, at->second);
+        at = g_refused.erase(at);
+    }
+    g_refused[first] = last;
 }
 
 void stop_pinning() {
     g_may_pin = false;
-    release_all_pins();
+    release_pins(nullptr, SIZE_MAX);  // waits for copies
 }
 
 void release_all_pins() {
-    if (!active() || !any_pins()) return;
+    if (!active() || !any_pins() || Inside::active()) return;
     const Inside inside;
     const std::lock_guard lock(g_mutex);
     for (auto at = g_pinned.begin(); at != g_pinned.end();) at = at->second.uses ? std::next(at) : unpin(at);

@@ -37,7 +37,6 @@ Row* opened() {
     if (!prefix || !*prefix) return named(alone);
     const std::string path = std::string(prefix) + "." + std::to_string(getpid());
     const int file = open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (file < 0) return named(alone);
     void* mapped = MAP_FAILED;
     if (ftruncate(file, sizeof alone) == 0)
         mapped = mmap(nullptr, sizeof alone, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);

@@ -57,7 +57,8 @@ class Fillers {
     void start() {
         ++started_;
         sigset_t all, before;
-        sigfillset(&all);  // only the program's threads handle signals
+        sigfillset(&all);  // only the program's threads handle signals, except for faults
+        sigdelset(&all, SIGSEGV), sigdelset(&all, SIGBUS);
         pthread_sigmask(SIG_SETMASK, &all, &before);
         std::thread([this, seen = round_.load()]() mutable {
             for (;;) {
@@ -96,21 +97,21 @@ Buffer* free_buffer(Ring& ring) {
     Buffer& buffer = ring.buffers[ring.next++ % kBuffers];
     const BesideCaptures beside;
     if (buffer.memory) return REAL(cuEventSynchronize)(buffer.sent) == CUDA_SUCCESS ? &buffer : nullptr;
-    void* memory = nullptr;
     if (REAL(cuEventCreate)(&buffer.sent, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) return nullptr;
     const uint64_t begin = now_ns();
-    const bool made = REAL(cuMemHostAlloc)(&memory, kBufferBytes, CU_MEMHOSTALLOC_PORTABLE) == CUDA_SUCCESS;
+    auto** const memory = reinterpret_cast<void**>(&buffer.memory);
+    const bool made = REAL(cuMemHostAlloc)(memory, kBufferBytes, CU_MEMHOSTALLOC_PORTABLE) == CUDA_SUCCESS;
     count(kPinningNs, now_ns() - begin);
-    buffer.memory = made ? static_cast<char*>(memory) : nullptr;
     return made ? &buffer : nullptr;
 }
 
 }  // namespace
 
-bool staged(CUdeviceptr to, const void* from, size_t bytes, CUstream stream, bool wait) {
+bool staged(CUdeviceptr to, const void* from, size_t bytes, CUstream stream) {
     CUcontext context = nullptr;
-    if (REAL(cuCtxGetCurrent)(&context) != CUDA_SUCCESS || !context) return false;
-    const std::lock_guard lock(g_mutex);
+    // Another thread may wait for a kernel that this one is to launch.
+    const std::unique_lock lock(g_mutex, std::try_to_lock);
+    if (!lock || REAL(cuCtxGetCurrent)(&context) != CUDA_SUCCESS || !context) return false;
     Ring& ring = g_rings[context];
     const auto* source = static_cast<const char*>(from);
     for (size_t at = 0; at < bytes;) {
@@ -122,10 +123,6 @@ bool staged(CUdeviceptr to, const void* from, size_t bytes, CUstream stream, boo
         if (REAL(cuMemcpyHtoDAsync_v2)(to + at, buffer->memory, piece, stream) != CUDA_SUCCESS) return false;
         if (REAL(cuEventRecord)(buffer->sent, stream) != CUDA_SUCCESS) return false;
         at += piece;
-        if (at == bytes && wait) {
-            const BesideCaptures beside;
-            if (REAL(cuEventSynchronize)(buffer->sent) != CUDA_SUCCESS) return false;
-        }
     }
     count_copy(kStagedCopies, bytes);
     return true;

@@ -9,9 +9,8 @@ namespace busfare::trial {
 constexpr size_t kLeastStaged = size_t{64} << 10;
 
 /// Copies `bytes` from `from` to `to` on the GPU through pinned buffers, in stream order. Returns when the
-/// data are in the buffers; with `wait`, when the copy has completed. If it returns false, the caller may
-/// repeat the whole copy.
-bool staged(CUdeviceptr to, const void* from, size_t bytes, CUstream stream, bool wait);
+/// data are in the buffers. If it returns false, the caller may repeat the whole copy.
+bool staged(CUdeviceptr to, const void* from, size_t bytes, CUstream stream);
 
 /// Waits for all staged copies to complete.
 void wait_for_staged();
