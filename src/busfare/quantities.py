@@ -4,8 +4,6 @@ A reader takes what is given, a text or a number in SI units, and returns the va
 with what was given.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
@@ -202,7 +200,7 @@ def points(read_key: Read, read_value: Read, form: str) -> Read:
     return read
 
 
-def layer_times(value: Any) -> LayerTimes:
+def layer_times(value: Any) -> "LayerTimes":
     """'1.2ms', '1ms,2ms' or '1=0.2ms,2048=4ms'."""
     if not isinstance(value, (str, Mapping)) or (isinstance(value, str) and "=" not in value):
         return listed(parse_seconds)(value)  # type: ignore[no-any-return]

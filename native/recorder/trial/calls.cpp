@@ -200,7 +200,6 @@ constexpr auto kMoves =
     [](auto call, auto... arguments) { return moved(Described(Meant, arguments...), call); };
 
 constexpr auto kNoted = [](auto call, auto...) {
-    note_call();
     const CUresult result = call();
     note_call();
     return result;
@@ -220,7 +219,7 @@ void end_context() {
 CUresult launched(CUfunction kernel, void** arguments, CUstream stream, auto call) {
     note_call(kFirstWork);
     if (changes().prefetch && !Inside::active()) prefetch(kernel, arguments, stream);
-    return kNoted(call);
+    return call();
 }
 template <const auto& Meant>
 constexpr auto kLaunches = [](auto call, CUfunction kernel, auto, auto, auto, auto, auto, auto, auto,

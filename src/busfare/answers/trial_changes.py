@@ -17,7 +17,7 @@ from busfare.jobs.parts import trace_paths
 from busfare.measure.trial import NS, Run
 from busfare.nodes.contention import published
 from busfare.questions import Try as Question
-from busfare.statements import Words, statement
+from busfare.statements import Statement, Words, statement
 from busfare.timeline.changes.pinning import Pinning, pinning_of, untouched
 from busfare.timeline.model import pageable
 from busfare.trace import Trace
@@ -66,7 +66,15 @@ def chosen_changes(
     """The changes to try with their predicted gains, the changes not to try, and remarks on the recording."""
     remarks, traces = list[Words](), list[Trace]()
     try:
-        traces = [read_trace(path) for path in trace_paths(recording)]
+        files = sorted(recording.iterdir()) if recording.is_dir() else [recording]
+        if not (traces := [read_trace(path) for path in files]):
+            trace_paths(recording)  # says what is missing
+        # A launcher, such as mpirun, may use CUDA, too.
+        traces = [trace for trace in traces if trace.operations.height] or traces
+        every = (omission for trace in traces for omission in trace.omissions)
+        failed = next((omission.what for omission in every if omission.id == "failed-calls"), None)
+        if isinstance(failed, Statement):
+            remarks.append(statement("try.calls-fail", **failed.figures))
     except BusfareError as error:
         cause = str(error).removeprefix(f"{recording}: ").partition(";")[0]
         silent = first.cuda_seconds is None
@@ -99,7 +107,7 @@ def _gain(
         why = statement("try.no-recording")
         return Gain(None, reason=why), why if change == "prefetch" else None
     try:
-        predicted = predictions.what_if(recording, recorded_on=question.recorded_on, **CHANGES[change][0])
+        predicted = _predicted(change, question, recording, traces, predictions)
     except BusfareError as error:
         return Gain(None, reason=str(error)), None
     if not predicted.touched:
@@ -116,6 +124,20 @@ def _gain(
     row = Gain(gain - cost, low - most, high - least)
     worth = row.high >= WORTH_TRYING * predicted.baseline.recorded_seconds
     return row, None if worth else statement("try.saves-little", seconds=max(row.high, 0.0))
+
+
+def _predicted(
+    change: str, question: Question, recording: Path, traces: Sequence[Trace], predictions: Predictions
+) -> WhatIf:
+    """For all processes as a job. If they exchange no messages: for the process that gains least."""
+    options = {"recorded_on": question.recorded_on, **CHANGES[change][0]}
+    try:
+        return predictions.what_if(recording if len(traces) > 1 else traces[0].path, **options)
+    except BusfareError:
+        if len(traces) == 1:
+            raise
+        alone = [predictions.what_if(trace.path, **options) for trace in traces]
+        return min(alone, key=lambda one: one.gain_seconds or 0.0)
 
 
 def _share(change: str, traces: Sequence[Trace], first: Run) -> float:

@@ -1,7 +1,5 @@
 """What the links between ranks carry, and what NCCL makes of them: from the node's graph."""
 
-from __future__ import annotations
-
 import tomllib
 from collections import Counter
 from dataclasses import dataclass
@@ -59,7 +57,7 @@ class Fabric:
     curves: tuple[CollectiveCurve, ...] = ()
 
     @classmethod
-    def of(cls, node: Node, ranks: int, hosts: int = 1, nvls: bool | None = None) -> Fabric:
+    def of(cls, node: Node, ranks: int, hosts: int = 1, nvls: bool | None = None) -> "Fabric":
         """The fabric of `ranks` GPUs on `hosts` such nodes. `nvls`: None for what the node's switch says. Raises InputError
         for numbers of ranks that do not fit, GPUs that NCCL does not run on, and GPUs without a path.
         """

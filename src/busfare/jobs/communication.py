@@ -1,7 +1,5 @@
 """What a job's ranks spend in communication: who waits for whom, and what the transfers themselves take."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -36,7 +34,7 @@ class Left(Omission, frozen=True):
     traces: int | None = None
 
     @classmethod
-    def of_job(cls, id: str, count: int) -> Left:
+    def of_job(cls, id: str, count: int) -> "Left":
         """An omission of the report of a job, `count` times."""
         return cls(id, count, statement(f"omission.{id}", count=count))
 

@@ -2,8 +2,6 @@
 along the ranks, and which links are slower than their peers'. Ties go by path.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from itertools import islice
@@ -154,7 +152,7 @@ class Best(Struct, frozen=True):
     rank: Ranked
 
     @classmethod
-    def of(cls, advice: Advice, rank: Ranked, traces: int = 1) -> Best:
+    def of(cls, advice: Advice, rank: Ranked, traces: int = 1) -> "Best":
         """Figures of the trace of `rank` alone; `traces`: 0 for a copy."""
         return cls(traces, traces * advice.by_replay, advice, rank)
 

@@ -1,7 +1,5 @@
 """A job after changes, and what its collectives take: as recorded, by its own times, or by the links of a node."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -49,7 +47,7 @@ class Crowd:
     recorded: list[Times]
 
     @staticmethod
-    def of(job: JobTimeline) -> Crowd:
+    def of(job: JobTimeline) -> "Crowd":
         members = job.members.filter(~pl.col("is_call"))
         carries, overlaps = [], []
         for number, part in enumerate(job.parts):
@@ -157,7 +155,7 @@ class JobState:
         return self.of_job[1] + sum(int(scope.sizes.sum()) for scope in self.scopes.values())
 
     @staticmethod
-    def of(job: JobTimeline) -> JobState:
+    def of(job: JobTimeline) -> "JobState":
         timelines = [part.timeline for part in job.parts]
         gone = np.zeros(job.members.height, bool)
         return JobState(job, timelines, job.transfer_ns.astype(float), gone, crowd=Crowd.of(job))
@@ -173,11 +171,11 @@ class JobState:
     def _play(self, timelines: list[Timeline]) -> Played:
         return play(together(self.job, timelines, self.transfer_ns, self.gone, self.overlapped))
 
-    def touched(self, count: int, *rests_on: Words, bytes: int = 0) -> JobState:
+    def touched(self, count: int, *rests_on: Words, bytes: int = 0) -> "JobState":
         conditions = list(dict.fromkeys([*self.rests_on, *(rests_on if count else ())]))
         return replace(self, of_job=(self.of_job[0] + count, self.of_job[1] + bytes), rests_on=conditions)
 
-    def within(self, part: int, applied: Applied) -> JobState:
+    def within(self, part: int, applied: Applied) -> "JobState":
         """The state with a change of a program also `applied` to a part."""
         scopes = self.scopes | {part: self.scopes.get(part, Scope()).joined(applied.scope)}
         conditions = dict.fromkeys([*self.rests_on, *(applied.rests_on if applied.count else ())])
@@ -245,7 +243,7 @@ def no_stragglers() -> JobChange:
     as long as on the median rank. Elsewhere all that it does between two collectives is shortened alike.
     """
 
-    def apply(state: JobState) -> JobState:
+    def apply(state: JobState) -> "JobState":
         timelines, count = _as_on_median(state) or _shortened(state)
         return replace(state, timelines=timelines).touched(count, statement("assumes.as-the-median"))
 

@@ -1,7 +1,5 @@
 """Compares the outputs of a changed and the unchanged program. Ignores whatever differs between unchanged runs."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -49,7 +47,7 @@ class Lines:
     numbers: list[list[bytes]]
 
     @classmethod
-    def of(cls, output: bytes) -> Lines:
+    def of(cls, output: bytes) -> "Lines":
         # The width of a table's columns depends on the numbers.
         lines = [b" ".join(line.split()) for line in re.split(rb"[\r\n]+", output)]
         return cls([NUMBER.sub(MARK, line) for line in lines], [NUMBER.findall(line) for line in lines])

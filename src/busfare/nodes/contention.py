@@ -2,8 +2,6 @@
 what was published of costs that nobody measured on a host.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from importlib.resources import files
 from typing import Literal
@@ -60,7 +58,7 @@ class Contention(Sourced, frozen=True, kw_only=True, forbid_unknown_fields=True)
     rung: Rung = "probed"
     gpu: Ordinal | None = None
 
-    def in_many_streams(self) -> Contention:
+    def in_many_streams(self) -> "Contention":
         """The same where chunks of many streams go both ways at once."""
         kept = self.across_streams or 1.0
         return msgspec.structs.replace(self, both=Shares(self.both.h2d * kept, self.both.d2h * kept))
@@ -123,7 +121,7 @@ def published(what: str) -> Published:
     return _tables().published[what]
 
 
-def typical(gpu: Gpu, links: tuple[Link, ...]) -> Contention:
+def typical(gpu: Gpu, links: tuple[Link, ...]) -> "Contention":
     """What GPUs of this generation keep on links of this kind to the host; else the last row, of that link alone."""
     kind = "pcie"
     if gpu.unified_memory or any(isinstance(link, SocketLink) and gpu.name in link.between for link in links):

@@ -1,7 +1,5 @@
 """What transfers of one path take by size: lines piece by piece, what each further copy adds, and their fit [W14 §V]."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import Annotated, Any, Literal
 
@@ -139,13 +137,13 @@ class Curve(Pieces, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return np.asarray(low + share * (high - low))
 
     @classmethod
-    def line(cls, direction: Direction, memory: MemoryKind, latency_s: float, gap_s: float) -> Curve:
+    def line(cls, direction: Direction, memory: MemoryKind, latency_s: float, gap_s: float) -> "Curve":
         """One piece, seconds and seconds per byte."""
         return cls(
             direction=direction, memory=memory, latency_overhead_s=(latency_s,), gap_per_byte_s=(gap_s,)
         )
 
-    def started(self) -> Curve:
+    def started(self) -> "Curve":
         """The same with the copy engine's own start as L+o where only long copies were measured."""
         if not self.only_long:
             return self
@@ -153,7 +151,7 @@ class Curve(Pieces, frozen=True, kw_only=True, forbid_unknown_fields=True):
         starts = tuple(latency or start for latency in self.latency_overhead_s)
         return msgspec.structs.replace(self, latency_overhead_s=starts)
 
-    def scaled(self, factor: float) -> Curve:
+    def scaled(self, factor: float) -> "Curve":
         """The same with every G times `factor`; starts and intervals as they are."""
         slower = tuple(
             msgspec.structs.replace(

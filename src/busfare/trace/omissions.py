@@ -1,7 +1,5 @@
 """What readers skip, repair or cannot know: ids and figures. `show`, or the `Format` of a single reader, has the words."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,7 +29,7 @@ class Omission(Struct, frozen=True):
     count: int
     what: Words
 
-    def with_texts(self, change: Callable[[str], str]) -> Omission:
+    def with_texts(self, change: Callable[[str], str]) -> "Omission":
         """A copy with `change` applied to every text from the trace in its sentence."""
         what: Statement | str = self.what
         if isinstance(what, str):
@@ -40,7 +38,7 @@ class Omission(Struct, frozen=True):
         return Omission(self.id, self.count, statement(what.id, **{**what.figures, **texts}))
 
 
-def omission(key: str, count: int = 0, **figures: Figure) -> Omission:
+def omission(key: str, count: int = 0, **figures: Figure) -> "Omission":
     """The omission of `count` records; its sentence has this `key` and `figures`. The key is the id of the omission, or
     begins with the id and a slash if it has several sentences.
     """
@@ -54,7 +52,7 @@ class Omissions:
     counts: dict[tuple[str, Words], int] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, noted: Iterable[Omission]) -> Omissions:
+    def of(cls, noted: Iterable[Omission]) -> "Omissions":
         """Those that a trace has."""
         return cls({(omission.id, omission.what): omission.count for omission in noted})
 

@@ -1,7 +1,5 @@
 """What names of calls and kernels mean; columns of few words (kind, direction, memory) as codes; printable names."""
 
-from __future__ import annotations
-
 import re
 from typing import Any, NamedTuple
 
@@ -172,7 +170,7 @@ class Names(NamedTuple):
     of: NDArray[np.uint32]
 
     @staticmethod
-    def of_calls(calls: pl.DataFrame) -> Names:
+    def of_calls(calls: pl.DataFrame) -> "Names":
         """The names of a table of calls."""
         names = calls["name"]
         numbers = names.to_physical()

@@ -5,8 +5,6 @@ By operator: products of matrices by their tiles (`cost/kernels/limits.py`), att
 it reads, and what is bound by memory by its bytes.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -55,7 +53,7 @@ class _Pass(NamedTuple):
     batch: float
 
     @classmethod
-    def of(cls, tokens: float, context: float, batch: float) -> _Pass:
+    def of(cls, tokens: float, context: float, batch: float) -> "_Pass":
         """No more sequences than tokens. Raises InputError for what is no pass."""
         if not (1 <= tokens <= MOST_TOKENS and 0 <= context <= MOST_TOKENS and batch >= 1):
             raise InputError(

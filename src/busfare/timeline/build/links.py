@@ -1,7 +1,5 @@
 """What copies of a run share: links of several GPUs, the memory behind them, and both directions of one wire."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -37,7 +35,7 @@ class Lane(NamedTuple):
     host: int = 0
 
     @property
-    def opposite(self) -> Lane:
+    def opposite(self) -> "Lane":
         """The other direction of a wire. Those of a memory meet on its bus."""
         return self._replace(forward=not self.forward)
 

@@ -1,7 +1,5 @@
 """Host costs of pinning besides copies: pinning memory that is copied only once, and work of a DataLoader thread."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np
@@ -29,7 +27,7 @@ class Pinning(NamedTuple):
     high: float
 
     @classmethod
-    def of(cls, once: Mask, bytes_: int, node: Node | None) -> Pinning:
+    def of(cls, once: Mask, bytes_: int, node: Node | None) -> "Pinning":
         cost = None if node is None else node.call_cost("allocate-pinned")
         if cost is not None:
             return cls(once, bytes_, *[cost.seconds(bytes_)] * 3)

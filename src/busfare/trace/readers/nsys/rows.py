@@ -1,7 +1,5 @@
 """Rows of Nsight Systems exports as rows of a trace's tables: operations, calls and where they are made, events, markers."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -77,7 +75,7 @@ class Texts:
     unknown: int  # rows without a text
 
     @staticmethod
-    def of(ids: pl.Series, strings: pl.DataFrame, otherwise: str) -> Texts:
+    def of(ids: pl.Series, strings: pl.DataFrame, otherwise: str) -> "Texts":
         number, first = numbered(plain(ids))
         rows = places(strings["id"], ids.gather(first))
         texts = strings["value"].extend_constant(otherwise, 1).gather(rows)
