@@ -18,8 +18,11 @@ import pytest
 
 import busfare
 from busfare.answers.trial_changes import Gain, Predictions, _share, chosen_changes
+from busfare.errors import InputError
 from busfare.measure.trial import Run, _input
 from busfare.questions import Try as Question
+from busfare.statements import statement
+from busfare.trace import Omission, read
 from tests.recorder.conftest import Built
 from tests.trial.conftest import Command
 
@@ -259,6 +262,30 @@ def test_costs_of_parallel_processes_are_not_added(tmp_path: Path) -> None:
     single, _, _ = chosen_changes(question, IMAGES, predictions, alone)
     double, _, _ = chosen_changes(question, tmp_path, predictions, pair)
     assert double["pin"].seconds == pytest.approx(single["pin"].seconds)
+
+
+def test_processes_that_exchange_no_messages_are_predicted_one_by_one(tmp_path: Path) -> None:
+    for name in ("a.json.gz", "b.json.gz"):
+        shutil.copy(IMAGES, tmp_path / name)
+
+    def what_if(path: Path, **given: Any) -> Any:
+        if path.is_dir():
+            raise InputError("no message of one rank matches another rank")
+        return busfare.what_if(path, **given)
+
+    question = Question.of(change="pin")
+    gains, _, _ = chosen_changes(question, tmp_path, Predictions(what_if, busfare.report), counted())
+    assert gains["pin"].seconds == predicted("pin").seconds
+
+
+def test_calls_that_fail_in_the_recording_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    trace = read(IMAGES)
+    figures = {"call": "cuMemcpyDtoH", "error": "cudaErrorIllegalAddress (700)"}
+    trace.omissions.append(Omission("failed-calls", 64, statement("omission.failed-calls", **figures)))
+    monkeypatch.setattr("busfare.answers.trial_changes.read_trace", lambda _: trace)
+    predictions = Predictions(busfare.what_if, busfare.report)
+    _, _, remarks = chosen_changes(Question.of(change="pin"), IMAGES, predictions, counted())
+    assert remarks == [statement("try.calls-fail", **figures)]
 
 
 def test_a_gain_too_small_to_measure_is_refused_without_an_option() -> None:
