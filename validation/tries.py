@@ -1,8 +1,7 @@
 """What `busfare try` measured of programs of others on H200s, beside its predictions: `python validation/tries.py`.
 
-Times are from the first CUDA call to the last; predictions are those of the commit that measured, and were printed before it
-measured. Of a program that was run several times, the last counts. Runs of the first two commits give only how fast memory was
-pinned.
+Times are from the first CUDA call to the last. Predictions are those of the commit that measured. If a
+program ran several times, the last counts. Runs of the first two commits give only how fast memory was pinned.
 """
 
 import json

@@ -134,7 +134,7 @@ def test_memory_that_the_library_must_release_again_and_again_is_pinned_no_more(
     assert (calls.count("register 20975616"), calls.count("unregister")) == (2, 2)
 
 
-def test_a_buffer_in_many_pinned_parts_is_copied_in_one_piece(run: Run) -> None:
+def test_a_buffer_in_many_pinned_parts_is_pinned_as_a_whole(run: Run) -> None:
     calls = run("pin", "tiles").calls
     assert calls[-2:] == ["h2d pinned 1048576", "unregister"]
 

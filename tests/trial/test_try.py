@@ -264,7 +264,7 @@ def test_costs_of_parallel_processes_are_not_added(tmp_path: Path) -> None:
     assert double["pin"].seconds == pytest.approx(single["pin"].seconds)
 
 
-def test_processes_that_exchange_no_messages_are_predicted_one_by_one(tmp_path: Path) -> None:
+def test_processes_that_exchange_no_messages_are_predicted_apart(tmp_path: Path) -> None:
     for name in ("a.json.gz", "b.json.gz"):
         shutil.copy(IMAGES, tmp_path / name)
 

@@ -137,7 +137,7 @@ def _predicted(
         if len(traces) == 1:
             raise
         alone = [predictions.what_if(trace.path, **options) for trace in traces]
-        return min(alone, key=lambda one: one.gain_seconds or 0.0)
+        return min(alone, key=lambda outcome: outcome.gain_seconds or 0.0)
 
 
 def _share(change: str, traces: Sequence[Trace], first: Run) -> float:

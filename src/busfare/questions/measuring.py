@@ -1,5 +1,7 @@
 """Questions on this machine, or on a node that is played in place of it (`virtual`)."""
 
+from __future__ import annotations
+
 import re
 import shutil
 from dataclasses import dataclass

@@ -1,5 +1,7 @@
 """Questions on plans and prices, with no trace or little of one."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Literal, get_args
