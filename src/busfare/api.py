@@ -354,9 +354,8 @@ def try_(command: Sequence[str], **options: Any) -> Try:
     Options of `questions.Try`. Needs an NVIDIA GPU. Raises `BusfareError` where the program fails without any change.
     """
     question = questions.Try.of(**options)
-    question = replace(
-        question, recorded_on=_node(question.recorded_on)
-    )  # an unknown name, before anything runs
+    # Before anything runs: the name may be unknown.
+    question = replace(question, recorded_on=_node(question.recorded_on))
     with progress() as shown:
         result = tried(command, question, Predictions(what_if, report), shown)
     return answer(Try, result, lambda _: trial_document(result))

@@ -10,7 +10,6 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import polars as pl
@@ -214,7 +213,9 @@ def test_gains_of_prefetches_are_those_of_migrations_to_the_gpu() -> None:
             "bytes": [30, 10, 5],
         }
     )
-    assert _share("prefetch", [SimpleNamespace(operations=operations)], counted()) == 0.75  # type: ignore[list-item]
+    trace = read(IMAGES)
+    trace.operations = operations
+    assert _share("prefetch", [trace], counted()) == 0.75
     assert _share("pin", [], counted(changed_bytes=25)) == 0.25
     assert _share("pin,async", [], counted(changed_bytes=25)) == 1
 

@@ -12,8 +12,7 @@ from busfare.advise import guess_node
 from busfare.advise.finding import CallSite
 from busfare.answers.what_if import WhatIf
 from busfare.cost.ranges import gain_between
-from busfare.errors import BusfareError
-from busfare.jobs.parts import trace_paths
+from busfare.errors import BusfareError, InputError
 from busfare.measure.trial import NS, Run
 from busfare.nodes.contention import published
 from busfare.questions import Try as Question
@@ -67,8 +66,9 @@ def chosen_changes(
     remarks, traces = list[Words](), list[Trace]()
     try:
         files = sorted(recording.iterdir()) if recording.is_dir() else [recording]
-        if not (traces := [read_trace(path) for path in files]):
-            trace_paths(recording)  # says what is missing
+        if not files:
+            raise InputError("the recorder wrote nothing")
+        traces = [read_trace(path) for path in files]
         # A launcher, such as mpirun, may use CUDA, too.
         traces = [trace for trace in traces if trace.operations.height] or traces
         every = (omission for trace in traces for omission in trace.omissions)
