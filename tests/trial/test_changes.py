@@ -9,8 +9,8 @@ import pytest
 from tests.trial.conftest import Run
 
 SCENARIOS = (
-    "repeat", "back", "large", "small", "stack", "async", "any", "captured", "rows", "growing", "slices", "neighbours",
-    "shared-page", "brief", "given-back", "own-pins", "destroyed", "non-blocking", "late-stream", "unknown-side", "locked",
+    "repeat", "back", "large", "small", "stack", "stack-of-thread", "async", "any", "captured", "rows", "growing", "slices",
+    "neighbours", "shared-page", "brief", "given-back", "own-pins", "destroyed", "non-blocking", "late-stream", "unknown-side", "locked",
     "fork", "threads", "next", "managed", "placed", "crowded", "churn", "tiles",
     "shared-memory",
 )  # fmt: skip
@@ -64,7 +64,10 @@ def test_results_come_back_into_pinned_memory(run: Run) -> None:
         ] == "d2h pinned 1048576"
 
 
-@pytest.mark.parametrize(("scenario", "reason"), [("small", "small"), ("stack", "stack"), ("brief", "brief")])
+@pytest.mark.parametrize(
+    ("scenario", "reason"),
+    [("small", "small"), ("stack", "stack"), ("stack-of-thread", "stack"), ("brief", "brief")],
+)
 def test_what_is_not_worth_pinning_is_kept_and_counted(run: Run, scenario: str, reason: str) -> None:
     changed = run("pin", scenario)
     assert changed.counts[f"kept {reason}"] > 0

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -87,6 +88,20 @@ bool run(const std::string& scenario) {
     if (scenario == "stack") {
         char host[1 << 18];
         return three_times(host, sizeof host);
+    }
+    if (scenario == "stack-of-thread") {
+        std::atomic<char*> array{nullptr};
+        std::atomic<bool> copied{false};
+        std::thread thread([&] {
+            char host[1 << 18];
+            array = host;
+            while (!copied) std::this_thread::yield();
+        });
+        while (!array) std::this_thread::yield();
+        const bool right = three_times(array, 1 << 18);
+        copied = true;
+        thread.join();
+        return right && fake("fake_registered") == 0;
     }
     if (scenario == "async" || scenario == "any" || scenario == "captured") {
         char* const host = filled(0, kBytes);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdio>
 #include <fstream>
 #include <map>
 #include <mutex>
@@ -71,20 +72,20 @@ uint64_t most_pinned() {
     return most;
 }
 
-/// Whether the memory is on this thread's stack, which is unmapped without a library call.
-bool of_stack(uintptr_t begin, uintptr_t end) {
-    thread_local uintptr_t low = 0, high = 0;
-    if (!high) {
-        pthread_attr_t attributes;
-        void* address = nullptr;
-        size_t bytes = 0;
-        if (pthread_getattr_np(pthread_self(), &attributes) != 0) return true;
-        pthread_attr_getstack(&attributes, &address, &bytes);
-        pthread_attr_destroy(&attributes);
-        low = reinterpret_cast<uintptr_t>(address);
-        high = low + bytes;
+/// Whether the memory may be on a thread's stack, which is reused or unmapped without a library call: on that
+/// of the main thread, or behind a guard page, up to the size of a stack.
+bool of_stack(uintptr_t begin) {
+    pthread_attr_t attributes;
+    size_t bytes = 0;
+    if (pthread_getattr_default_np(&attributes) == 0) pthread_attr_getstacksize(&attributes, &bytes);
+    uintptr_t low = 0, high = 0, guarded = 0;
+    std::ifstream maps("/proc/self/maps");
+    for (std::string line; std::getline(maps, line);) {
+        std::sscanf(line.c_str(), "%lx-%lx", &low, &high);
+        if (begin < high) return line.ends_with("[stack]") || (low == guarded && begin < low + bytes);
+        guarded = line.find("---p") != std::string::npos && high - low <= 4 * page() ? high : 0;
     }
-    return begin < high && end > low;
+    return true;
 }
 
 template <typename Map>
@@ -189,7 +190,7 @@ bool PinUse::pin_gaps(const Gaps& gaps, uintptr_t first, uintptr_t last) {
     why_ = kKeptRefused;
     if (overlapping(g_refused, first, last, kEnd) != g_refused.end()) return false;
     why_ = kKeptStack;
-    if (of_stack(first, last)) return false;
+    if (of_stack(first)) return false;
     Range range{};
     REAL(cuCtxGetCurrent)(&range.context);
     for (const auto& [low, high] : gaps) {

@@ -289,7 +289,7 @@ def _measured_by(result: Report) -> list[str]:
         and any(finding.id in TRIED for finding in result.findings)
     ):
         return [
-            "`busfare try -- PROGRAM` measures pinned and asynchronous copies and prefetches without editing the program."
+            "`busfare try -- PROGRAM` measures pinning, asynchronous copies and prefetching without editing the program."
         ]
     return []
 
