@@ -10,9 +10,8 @@ from tests.trial.conftest import Run
 
 SCENARIOS = (
     "repeat", "back", "large", "small", "stack", "stack-of-thread", "async", "any", "captured", "rows", "growing", "slices",
-    "neighbours", "shared-page", "brief", "given-back", "own-pins", "destroyed", "non-blocking", "late-stream", "unknown-side", "locked",
-    "fork", "threads", "next", "managed", "placed", "crowded", "churn", "tiles",
-    "shared-memory",
+    "neighbours", "shared-page", "brief", "given-back", "own-pins", "destroyed", "non-blocking", "late-stream",
+    "unknown-side", "locked", "fork", "threads", "next", "managed", "placed", "crowded", "churn", "tiles", "shared-memory",
 )  # fmt: skip
 
 

@@ -47,7 +47,7 @@ bool hidden(CUdeviceptr device) {
            ask(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, device) == CUDA_SUCCESS && !managed;
 }
 
-/// Whether the memory may be that of another GPU than the current one, whose streams do not wait for its.
+/// Whether the memory may belong to another GPU. Streams of the current GPU do not wait for copies to it.
 bool of_other_gpu(CUdeviceptr device) {
     CUdevice owner = 0, current = 0;
     return REAL(cuPointerGetAttribute)(&owner, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, device) != CUDA_SUCCESS ||
