@@ -12,6 +12,7 @@ SCENARIOS = (
     "repeat", "back", "large", "small", "stack", "stack-of-thread", "async", "any", "captured", "rows", "growing", "slices",
     "neighbours", "shared-page", "brief", "given-back", "own-pins", "destroyed", "non-blocking", "late-stream",
     "unknown-side", "locked", "fork", "threads", "next", "managed", "placed", "crowded", "churn", "tiles", "shared-memory",
+    "driver-closes-library",
 )  # fmt: skip
 
 

@@ -23,6 +23,7 @@ using Address = uintptr_t;
 std::map<Address, size_t> g_device, g_registered, g_allocated;
 std::vector<std::function<void()>> g_queue;  ///< of all streams, in order
 bool g_captured = false;
+bool g_allocating = false;
 void* g_internal = nullptr;  ///< memory of the driver
 unsigned g_scheduling = 0;
 
@@ -130,6 +131,9 @@ CUresult cuCtxDestroy_v2(CUcontext) {
     return CUDA_SUCCESS;
 }
 CUresult cuMemAlloc_v2(CUdeviceptr* memory, size_t bytes) {
+    g_allocating = true;
+    dlclose(dlopen("libm.so.6", RTLD_NOW));  // as the driver may
+    g_allocating = false;
     void* const made = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
     g_device[reinterpret_cast<Address>(made)] = bytes;
     *memory = reinterpret_cast<CUdeviceptr>(made);
@@ -198,6 +202,7 @@ CUresult cuMemHostRegister_v2(void* memory, size_t bytes, unsigned) {
     return CUDA_SUCCESS;
 }
 CUresult cuMemHostUnregister(void* memory) {
+    if (g_allocating) fail("a call from within a call of the driver");
     log("unregister");
     return g_registered.erase(reinterpret_cast<Address>(memory)) ? CUDA_SUCCESS
                                                                  : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;

@@ -187,6 +187,15 @@ bool run(const std::string& scenario) {
         std::free(top);
         return right;
     }
+    if (scenario == "driver-closes-library") {
+        char* const host = filled(0, kBytes);
+        bool right = three_times(host, kBytes);
+        CUdeviceptr memory = 0;
+        CUDA(cuMemAlloc, _v2)(&memory, kBytes);
+        right &= three_times(host, kBytes);
+        std::free(host);
+        return right;
+    }
     if (scenario == "churn") {  // copies that release all that is pinned
         char* const host = filled(0, 20 * kBytes);
         CUDA_MEMCPY3D array{};
