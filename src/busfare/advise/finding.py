@@ -1,7 +1,5 @@
 """What advice consists of: a finding, the operations that it looks at, and the places that call them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -74,11 +72,11 @@ class Chosen:
         """Bytes, -1 where they are not known; shape (rows,)."""
         return self.trace.lanes.sizes[self.rows]
 
-    def where(self, wanted: NDArray[np.bool_]) -> Chosen:
+    def where(self, wanted: NDArray[np.bool_]) -> "Chosen":
         """Those for which `wanted` is true."""
         return Chosen(self.trace, self.rows[wanted])
 
-    def and_then(self, following: Chosen) -> Chosen:
+    def and_then(self, following: "Chosen") -> "Chosen":
         """These, and then others of the same table."""
         return Chosen(self.trace, np.concatenate([self.rows, following.rows]))
 

@@ -1,7 +1,5 @@
 """The result of `plan offload`, with its words."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -107,7 +105,7 @@ def answer_offload(options: questions.Offload) -> PlanOffloadResult:
 class _Planned:
     """What a pass takes as asked, and in the same GPU memory by every depth and memory kind. `share`: of the link's rate."""
 
-    def __init__(self, question: Question, machine: Machine) -> None:
+    def __init__(self, question: "Question", machine: Machine) -> None:
         self.question, self.machine = question, machine
         self.layers = question.layers(question.tokens)
         self.share = link_share(machine.node, question.options.gpus)

@@ -2,8 +2,6 @@
 the clocks of their traces aligned: all members of a collective end within microseconds.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -58,7 +56,7 @@ class Group:
     least: int = 0
     highest: int = 0
     most: tuple[int, int, int] = (0, 0, 0)
-    first: InOrder | None = None
+    first: "InOrder | None" = None
 
 
 class Numbering:
@@ -188,7 +186,7 @@ def joints(every: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
     return pl.concat([rows, ends], how="diagonal").sort("member")
 
 
-def _in_order(rows: pl.DataFrame) -> Iterator[tuple[int, int, InOrder]]:
+def _in_order(rows: pl.DataFrame) -> Iterator[tuple[int, int, "InOrder"]]:
     """Group and rank of what traces do not number, with those rows in their order."""
     message_kind = pl.col("collective_kind").replace(dict.fromkeys(MESSAGES, "send_receive"))
     some = rows.with_columns(row=pl.int_range(pl.len())).filter(~pl.col("numbered"))
@@ -212,7 +210,7 @@ class InOrder(NamedTuple):
     end_ns: NDArray[np.int64]
     symmetric: bool
 
-    def as_in(self, first: InOrder) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+    def as_in(self, first: "InOrder") -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
         """Rows of `first`, and of this that end with them; None where both are alike in their order.
 
         Order alone will not do where ranks differ in kinds or count, or where what ends together does not: recordings

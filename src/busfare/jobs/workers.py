@@ -1,7 +1,5 @@
 """Parts read by workers, whatever becomes of these: processes of this machine, or of a Dask cluster that the user runs."""
 
-from __future__ import annotations
-
 import gc
 import logging
 import multiprocessing
@@ -59,7 +57,7 @@ VERSION_1 = ("sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_b
 
 
 def read_by(
-    workers: Processes | DaskWorkers, parts: Iterator[Part], node: Node | None, work: Work
+    workers: "Processes | DaskWorkers", parts: Iterator[Part], node: Node | None, work: Work
 ) -> Generator[tuple[Part, bytes | str]]:
     """Each part with its Outcome, as they come, or with why there is none: its workers died. Raises InputError if the
     workers cannot do the work at all, or they or their scheduler are lost.
@@ -144,7 +142,7 @@ class Processes:
     def _started(self) -> ProcessPoolExecutor:
         return ProcessPoolExecutor(self._jobs, multiprocessing.get_context("spawn"))
 
-    def __enter__(self) -> Processes:
+    def __enter__(self) -> "Processes":
         return self
 
     def __exit__(self, *_: object) -> None:

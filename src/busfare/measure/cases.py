@@ -1,7 +1,5 @@
 """What is measured: cases to fit, to judge and to show; and the raw samples of a run, on file as JSON with times in ns."""
 
-from __future__ import annotations
-
 import gzip
 import zlib
 from collections.abc import Iterator, Sequence
@@ -56,7 +54,7 @@ class Samples:
     device_s: tuple[float, ...] = ()
     api_s: tuple[float, ...] = ()
 
-    def __add__(self, later: Samples) -> Samples:
+    def __add__(self, later: "Samples") -> "Samples":
         return Samples(self.device_s + later.device_s, self.api_s + later.api_s)
 
 
@@ -252,7 +250,7 @@ class Measurement(Struct, omit_defaults=True):
     peer: int | None = None
 
     @classmethod
-    def of(cls, case: Case) -> Measurement:
+    def of(cls, case: Case) -> "Measurement":
         """No samples yet."""
         return cls(**asdict(case), stopped="", visits=[], device_ns=[], api_ns=[])
 

@@ -1,7 +1,5 @@
 """The question of a plan: what moves, what is computed, how it may be cut; given, or read off a trace, layers included."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, get_args
@@ -109,7 +107,7 @@ class Recorded(NamedTuple):
 
     problem: Problem
     kernels: FromTrace
-    pageable: Mapping[str, Staged]
+    pageable: Mapping[str, "Staged"]
 
 
 @dataclass(frozen=True, slots=True)

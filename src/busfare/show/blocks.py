@@ -1,7 +1,5 @@
 """Blocks that documents share: findings, paths and sizes, omissions, communication, sentences on gains and intervals."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from os.path import commonpath
@@ -167,7 +165,7 @@ def change(old: float, new: float | None) -> str:
     return signed_percent(new / old - 1) if old and new is not None else "–"
 
 
-def bar(of: float | Predicted | results.WithPrediction) -> Bar:
+def bar(of: "float | Predicted | results.WithPrediction") -> Bar:
     """Seconds that were recorded or measured; or a predicted time with its whisker."""
     if isinstance(of, (int, float)):
         return Bar(of, time(of))

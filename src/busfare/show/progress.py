@@ -1,7 +1,5 @@
 """How far a command is, on a terminal; nothing elsewhere."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,7 +18,7 @@ if TYPE_CHECKING:
     from busfare.jobs.run import Progress as JobProgress
 
 
-def _bar() -> Progress:
+def _bar() -> "Progress":
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
@@ -29,7 +27,7 @@ def _bar() -> Progress:
 
 
 @contextmanager
-def job_progress() -> Iterator[JobProgress]:
+def job_progress() -> "Iterator[JobProgress]":
     """A bar on standard error while it is a terminal."""
     # Here, for whoever measures needs nothing of jobs.
     from busfare.jobs.run import Progress as Silent

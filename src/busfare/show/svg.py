@@ -1,7 +1,5 @@
 """Charts as SVG: bars and lines. Recorded or measured: solid; predicted: hatched or dashed. Colours differ in lightness."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -114,7 +112,7 @@ class Bars:
         return max(highest, min(whiskers, LONGEST_WHISKER * highest)) or 1.0
 
 
-def _bar(x: Scale, start: float, bar: Bar, y: float, thick: float, colour: str) -> Iterator[str]:
+def _bar(x: "Scale", start: float, bar: Bar, y: float, thick: float, colour: str) -> Iterator[str]:
     if bar.value is None:
         return
     left, right = x.at(start), x.at(start + bar.value)
@@ -219,7 +217,7 @@ class Scale:
     log: bool = False
 
     @classmethod
-    def over(cls, values: Sequence[float], start: float, end: float, log: bool) -> Scale:
+    def over(cls, values: Sequence[float], start: float, end: float, log: bool) -> "Scale":
         """Over all of `values`, from zero unless logarithmic or some are below it."""
         low, high = min(values), max(values)
         if log:

@@ -1,7 +1,5 @@
 """What changes to a program are made of: operations, calls and waits taken out; other durations; operations by REGEX."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import wraps
@@ -103,7 +101,7 @@ class Applied:
         """The bytes that these move."""
         return int(self.scope.sizes.sum())
 
-    def then(self, later: Applied) -> Applied:
+    def then(self, later: "Applied") -> "Applied":
         """A `later` change of the timeline of this one, with what both touched and rest on."""
         rests_on = list(dict.fromkeys([*self.rests_on, *later.rests_on]))
         touched = either(self.touched, later.touched if later.count else NOTHING)

@@ -1,7 +1,5 @@
 """A run in a form that changes and plays: columns of calls and operations with their waits; which of them a REGEX means."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -149,7 +147,7 @@ class Timeline:
     #: What gaps on the GPU, and around it, are shorter by than the columns say when this plays.
     closer_ns: int = 0
 
-    def with_columns(self, **columns: NDArray[Any]) -> Timeline:
+    def with_columns(self, **columns: NDArray[Any]) -> "Timeline":
         """The same run with some columns of the core replaced."""
         return replace(self, columns={**self.columns, **columns})
 
@@ -332,7 +330,7 @@ class Scope(NamedTuple):
     ids: Times = np.empty(0, np.int64)
     sizes: Times = np.empty(0, np.int64)
 
-    def joined(self, later: Scope) -> Scope:
+    def joined(self, later: "Scope") -> "Scope":
         """The rows that at least one of the two touches."""
         ids, first = np.unique(np.concatenate([self.ids, later.ids]), return_index=True)
         return Scope(ids, np.concatenate([self.sizes, later.sizes])[first])

@@ -1,7 +1,5 @@
 """Operations grouped once: whatever a trace adds up to is a sum over lanes, or a union of the times of some."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -26,7 +24,7 @@ class Union:
     ends: Times
 
     @staticmethod
-    def of(starts: Times, ends: Times) -> Union:
+    def of(starts: Times, ends: Times) -> "Union":
         """The union of any intervals, in any order."""
         if len(starts) == 0:
             return Union(np.zeros(0, np.int64), np.zeros(0, np.int64))
@@ -61,7 +59,7 @@ class Union:
         """How many nanoseconds of the union lie within each interval; shape (n,)."""
         return self.covered_before(ends) - self.covered_before(starts)
 
-    def minus(self, excluded: Union) -> int:
+    def minus(self, excluded: "Union") -> int:
         """Nanoseconds in this union but not in `excluded`."""
         return self.length() - shared(self.starts, self.ends, excluded.starts, excluded.ends)
 
@@ -111,7 +109,7 @@ class Lanes:
     _lengths: dict[bytes, int] = field(default_factory=dict)
 
     @staticmethod
-    def of(operations: pl.DataFrame, keys: Sequence[str] = LANE_KEYS) -> Lanes:
+    def of(operations: pl.DataFrame, keys: Sequence[str] = LANE_KEYS) -> "Lanes":
         """The lanes of operations that are alike in columns `keys`."""
         table = operations.select(keys)
         words = Words(operations)

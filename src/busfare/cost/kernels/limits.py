@@ -2,8 +2,6 @@
 time of a product of matrices by its shape: tiles in waves over the multiprocessors, against the bytes moved.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -70,7 +68,7 @@ class Limits:
     launch_s: float | None
     peaks: dict[str, float]
     products: tuple[Gemm, ...] = ()
-    passes: dict[str, Passes] = field(default_factory=dict)
+    passes: dict[str, "Passes"] = field(default_factory=dict)
 
     @property
     def least_s(self) -> float:

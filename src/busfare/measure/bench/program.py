@@ -4,8 +4,6 @@ such programs; and what `plan` says of them, strategy by strategy and number of 
 The same program is run on a GPU, on a virtual node, and, in the tests, on plain arrays.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
@@ -141,7 +139,7 @@ class Timing:
     host_s: tuple[float, ...] = ()
     held: bool = True
 
-    def __add__(self, later: Timing) -> Timing:
+    def __add__(self, later: "Timing") -> "Timing":
         return Timing(self.device_s + later.device_s, self.host_s + later.host_s, self.held and later.held)
 
 
@@ -199,7 +197,7 @@ class Predicted:
     cut: Mapping[str, ByStreams]
 
     @classmethod
-    def of(cls, work: Work, kernel_s: Mapping[int, float], machine: Machine) -> Predicted:
+    def of(cls, work: Work, kernel_s: Mapping[int, float], machine: Machine) -> "Predicted":
         """`kernel_s`: t_E (s) by number of chunks, measured alone, with 1. Raises InputError for no host link."""
         kernel = work.kernel
         problem = Problem(
