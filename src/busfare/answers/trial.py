@@ -19,10 +19,12 @@ from busfare.measure.outputs import Difference, Reference, Verdict, compared
 from busfare.measure.run import Progress
 from busfare.measure.trial import BUSY_CORES, NS, Program, Run, busy_cores
 from busfare.questions import Try as Question
-from busfare.statements import Words, statement
+from busfare.statements import Statement, Words, statement
 
 #: Fewer rounds show too little of the variation to stop early.
 ENOUGH_RUNS = 5
+#: After this many finished rounds, Ctrl-C ends the measurement and keeps its result; the remark that says so.
+KEPT_RUNS, INTERRUPTED = 2, "try.interrupted"
 #: Rounds stop when the 95 % interval of every speedup is narrower than this share of the speedup; confidence level.
 NARROW, CONFIDENCE = 0.02, 0.95
 
@@ -63,6 +65,12 @@ class Tried(Predicted, kw_only=True):
         low, high = self.speedup_range or (1.0, 1.0)
         return not low <= 1 <= high
 
+    @property
+    def wide(self) -> bool:
+        """Whether the interval of the speedup is wide enough to hide a gain."""
+        low, high = self.speedup_range or (1.0, 1.0)
+        return high - low > 2 * NARROW
+
 
 class Try(Struct, tag_field="schema", tag="busfare.try/1", kw_only=True):
     """The measurements. `varying_numbers`: numbers in the output that are not compared: they vary between unchanged runs."""
@@ -79,8 +87,13 @@ class Try(Struct, tag_field="schema", tag="busfare.try/1", kw_only=True):
 
     @property
     def altered(self) -> bool:
-        """Whether a change altered the output, or made the program fail."""
-        return any(tried.output in ("altered", "failed") for tried in self.runs)
+        """Whether a change altered the output, or made the program fail or exceed the time limit."""
+        return any(tried.output not in ("identical", "same") for tried in self.runs)
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether Ctrl-C ended the measurement early."""
+        return any(isinstance(remark, Statement) and remark.id == INTERRUPTED for remark in self.remarks)
 
 
 class ProgramFailed(BusfareError):  # noqa: N818 (the program failed, not busfare)
@@ -91,7 +104,7 @@ def tried(
     command: Sequence[str], question: Question, predictions: Predictions, progress: Progress | None
 ) -> Try:
     """Runs `command` as often as needed. Raises InputError or NoGpuError if it cannot be run, ProgramFailed if it fails
-    without any change.
+    without any change. A KeyboardInterrupt after two or more rounds ends the measurement; the result says so.
     """
     program = Program(command, question.compare, question.timeout)
 
@@ -106,13 +119,14 @@ def tried(
             raise InputError(f"{missing[0]}: the program does not write this file; check the path")
         say(0.1, "recording")
         recording = Path(folder) / "recording"
-        recorded = _checked(program.recorded(recording, first.seconds), program)
+        recorded = program.recorded(recording, first.seconds)
         say(0.2, "predicting")
-        gains, refused, remarks = chosen_changes(question, recording, predictions, first)
-        busy, unchanged, changed = _rounds(program, list(gains), question.runs, first, say)
+        fault = _fault(recorded, "the time limit")
+        gains, refused, remarks = chosen_changes(question, recording, predictions, first, fault)
+        disturbances, unchanged, changed = _rounds(program, list(gains), question.runs, first, say)
         result = _result(program, question, unchanged, changed, gains, refused)
         result.baseline.recorded_seconds = recorded.seconds
-        result.remarks = [*remarks, *([statement("try.busy", cores=busy)] if busy > BUSY_CORES else [])]
+        result.remarks = [*remarks, *disturbances]
         best = max(result.runs, key=lambda row: row.speedup or 0.0, default=None)
         if (
             best is not None
@@ -124,26 +138,33 @@ def tried(
     return result
 
 
+def _fault(run: Run, limit: str) -> str:
+    """How a run failed; empty if it did not."""
+    if run.status == 0:
+        return ""
+    how = f"exceeds {limit}" if run.status is None else f"exits with status {run.status}"
+    return how + (f"; last line: {run.last_line}" if run.last_line else "")
+
+
 def _checked(run: Run, program: Program) -> Run:
-    if run.status != 0:
-        how = "exceeds --timeout" if run.status is None else f"exits with status {run.status}"
-        last = f"; last line: {run.last_line}" if run.last_line else ""
-        raise ProgramFailed(f"{join(program.command)}: the unchanged program {how}{last}")
+    if fault := _fault(run, "--timeout"):
+        raise ProgramFailed(f"{join(program.command)}: the unchanged program {fault}")
     return run
 
 
 def _rounds(
     program: Program, changes: Sequence[str], most: int, first: Run, say: Callable[[float, str], None]
-) -> tuple[float, list[Run], dict[str, list[Run]]]:
+) -> tuple[list[Words], list[Run], dict[str, list[Run]]]:
     """Runs at most `most` rounds, every second one in reverse order; stops early when all speedups have narrow intervals.
-    Does not repeat a change that makes the program fail.
+    Does not repeat a change that makes the program fail. First: remarks on what disturbed the measurement.
     """
     if not changes:
-        return 0.0, [first], {}
+        return [], [first], {}
     unchanged, changed = list[Run](), {change: list[Run]() for change in changes}
-    failed, busy = set[str](), list[float]()
-    for number in range(most):
-        busy += [cores for cores in [busy_cores()] if cores is not None]
+    failed, busy, remarks = set[str](), [0.0], list[Words]()
+
+    def run_round(number: int) -> None:
+        busy.append(busy_cores() or 0.0)
         order = ["", *changes][:: -1 if number % 2 else 1]
         for place, change in enumerate(order):
             if change in failed:
@@ -157,11 +178,21 @@ def _rounds(
             changed[change].append(run)
             if run.status != 0:
                 failed.add(change)
+
+    for number in range(most):
+        try:
+            run_round(number)
+        except KeyboardInterrupt:
+            if number < KEPT_RUNS:
+                raise
+            remarks.append(statement(INTERRUPTED, rounds=number, most=most))
+            break
         if number + 1 >= ENOUGH_RUNS and all(
             change in failed or _narrow(unchanged, changed[change]) for change in changes
         ):
             break
-    return max(busy, default=0.0), unchanged, changed
+    remarks += [statement("try.busy", cores=max(busy))] if max(busy) > BUSY_CORES else []
+    return remarks, unchanged, changed
 
 
 def _timed(run: Run) -> float:
@@ -252,9 +283,11 @@ def _tried(
     row.changed_bytes = last.counts.get("changed_bytes", 0)
     row.kept_bytes = {reason: bytes_ for reason, (_, bytes_) in last.kept.items()}
     if last.status != 0:
-        row.output = "failed"
-        ended = "timed out" if last.status is None else f"{last.status}: {last.last_line}".rstrip(": ")
-        row.difference = Difference("exit status", 0, "0", ended)
+        row.output = "failed" if last.status else "timeout"
+        if last.status:
+            row.difference = Difference(
+                "exit status", 0, "0", f"{last.status}: {last.last_line}".rstrip(": ")
+            )
         return row
     for run in runs:
         verdict, row.difference = compared(references, run.outputs)

@@ -60,25 +60,12 @@ class Gain(NamedTuple):
 
 
 def chosen_changes(
-    question: Question, recording: Path, predictions: Predictions, first: Run
+    question: Question, recording: Path, predictions: Predictions, first: Run, fault: str = ""
 ) -> tuple[dict[str, Gain], list[Refused], list[Words]]:
-    """The changes to try with their predicted gains, the changes not to try, and remarks on the recording."""
-    remarks, traces = list[Words](), list[Trace]()
-    try:
-        files = sorted(recording.iterdir()) if recording.is_dir() else [recording]
-        if not files:
-            raise InputError("the recorder wrote nothing")
-        traces = [read_trace(path) for path in files]
-        # A launcher, such as mpirun, may use CUDA, too.
-        traces = [trace for trace in traces if trace.operations.height] or traces
-        every = (omission for trace in traces for omission in trace.omissions)
-        failed = next((omission.what for omission in every if omission.id == "failed-calls"), None)
-        if isinstance(failed, Statement):
-            remarks.append(statement("try.calls-fail", **failed.figures))
-    except BusfareError as error:
-        cause = str(error).removeprefix(f"{recording}: ").partition(";")[0]
-        silent = first.cuda_seconds is None
-        remarks.append(statement("try.no-calls") if silent else statement("try.not-recorded", why=cause))
+    """The changes to try with their predicted gains, the changes not to try, and remarks on the recording. `fault`: how the
+    program failed with the recorder.
+    """
+    traces, remarks = _recorded(recording, first, fault)
     wanted = question.change or tuple(CHANGES)
     gains, refused = dict[str, Gain](), list[Refused]()
     for change in dict.fromkeys(wanted):
@@ -88,6 +75,26 @@ def chosen_changes(
         else:
             gains[change] = gain
     return gains, refused, remarks
+
+
+def _recorded(recording: Path, first: Run, fault: str) -> tuple[list[Trace], list[Words]]:
+    """The traces of a recording, none if it cannot be used, and remarks on it."""
+    if fault:
+        return [], [statement("try.recorder-fails", how=fault)]
+    try:
+        files = sorted(recording.iterdir()) if recording.is_dir() else [recording]
+        if not files:
+            raise InputError("the recorder wrote nothing")
+        traces = [read_trace(path) for path in files]
+    except BusfareError as error:
+        cause = str(error).removeprefix(f"{recording}: ").partition(";")[0]
+        silent = first.cuda_seconds is None
+        return [], [statement("try.no-calls") if silent else statement("try.not-recorded", why=cause)]
+    # A launcher, such as mpirun, may use CUDA, too.
+    traces = [trace for trace in traces if trace.operations.height] or traces
+    every = (omission for trace in traces for omission in trace.omissions)
+    failed = next((omission.what for omission in every if omission.id == "failed-calls"), None)
+    return traces, [statement("try.calls-fail", **failed.figures)] if isinstance(failed, Statement) else []
 
 
 def _gain(

@@ -37,8 +37,8 @@ def try_(command: tuple[str, ...], keep: Path | None, json: bool, html: Path | N
         with keep.open("a") as lines:
             lines.write(result.to_json() + "\n")
     answer(result, Answer.document, json, html)
-    if result.altered:
-        raise click.exceptions.Exit(1)
+    if result.interrupted or result.altered:
+        raise click.exceptions.Exit(130 if result.interrupted else 1)
 
 
 def run_nas(node: str | None, runner: Path | None, json: bool, **given: Any) -> None:

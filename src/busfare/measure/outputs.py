@@ -27,7 +27,7 @@ TIMED = re.compile(
 )
 #: Longest output that is compared line by line, bytes. Longer outputs must be identical.
 MOST_COMPARED = 64 << 20
-Verdict = Literal["identical", "same", "altered", "failed"]
+Verdict = Literal["identical", "same", "altered", "failed", "timeout"]
 
 
 class Difference(Struct):

@@ -75,6 +75,8 @@ class Program:
             raise InputError(f"{self.library} is missing; reinstall busfare")
         self.command, self.compare, self.timeout = [program, *command[1:]], compare, timeout
         self._starting, self._stopped_by = False, 0
+        #: Equal outputs of several runs are kept once: they may be large.
+        self._outputs: dict[bytes, bytes] = {}
 
     @contextmanager
     def files_apart(self) -> Iterator[None]:
@@ -180,6 +182,7 @@ class Program:
                 output.read(),
                 *(path.read_bytes() if path.is_file() else b"" for path in self.compare),
             ]
+            written = [self._outputs.setdefault(text, text) for text in written]
             messages = (errors.read() or written[0][-4096:]).decode("utf-8", "replace").split("\n")
         last = next((line.strip() for line in reversed(messages) if line.strip()), "")
         return Run(None if late.is_set() else 128 - status if status < 0 else status, seconds, written, last)

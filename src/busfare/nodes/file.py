@@ -28,25 +28,11 @@ MOST_COMPONENTS = 256
 _RANGE = re.compile(r"^([^\[\]]*)\[(\d{1,4})-(\d{1,4})\]([^\[\]]*)$")
 #: What people call a GPU → the node that has it, in its usual form.
 ALIASES = {
-    "p100": "dgx-1-p100",
-    "v100": "dgx-1-v100",
-    "a100": "dgx-a100",
-    "a100-sxm": "dgx-a100",
-    "h100": "h100-sxm",
-    "h200": "h200-sxm",
-    "b200": "dgx-b200",
-    "grace-hopper": "gh200",
-    "680": "gtx-680",
-    "2080-ti": "rtx-2080-ti",
-    "2080ti": "rtx-2080-ti",
-    "3090": "rtx-3090",
-    "4090": "rtx-4090",
-    "5090": "rtx-5090",
-    "7900-xtx": "rx-7900-xtx",
-    "mi250": "mi250x",
-    "mi300": "mi300x",
-    "frontier": "mi250x",
-}
+    "p100": "dgx-1-p100", "v100": "dgx-1-v100", "a100": "dgx-a100", "a100-sxm": "dgx-a100", "h100": "h100-sxm",
+    "h200": "h200-sxm", "b200": "dgx-b200", "grace-hopper": "gh200", "680": "gtx-680", "2080-ti": "rtx-2080-ti",
+    "2080ti": "rtx-2080-ti", "3090": "rtx-3090", "4090": "rtx-4090", "5090": "rtx-5090", "7900-xtx": "rx-7900-xtx",
+    "mi250": "mi250x", "mi300": "mi300x", "frontier": "mi250x",
+}  # fmt: skip
 _AMD = re.compile(r"mi\d|rx|vega|radeon|instinct|amd|gfx")
 #: The word of a GPU's name that no other model has: b200, 4090, mi300x; not 80gb or rtx.
 _MODEL = re.compile(r"(?!\d+gb$)[a-z]*\d{2,}[a-z]*")

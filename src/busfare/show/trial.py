@@ -13,8 +13,15 @@ EXPLAINED = (
     "Predicted: simulated from the recording, with 80 % prediction intervals in parentheses; hatched in the figure."
 )
 #: How the output of the changed program compares with the unchanged output; why not to use a change.
-OUTPUTS = {"identical": "identical", "same": "same result", "altered": "ALTERED", "failed": "program FAILED"}
-WRONG = {"altered": "it alters the output", "failed": "it makes the program fail"}
+OUTPUTS = {
+    "identical": "identical", "same": "same result", "altered": "ALTERED", "failed": "program FAILED",
+    "timeout": "TIMED OUT",
+}  # fmt: skip
+WRONG = {
+    "altered": "it alters the output",
+    "failed": "it makes the program fail",
+    "timeout": "the program exceeds the time limit with it",
+}
 #: Why the library did not change a copy.
 KEPT = {
     "small": "in small copies",
@@ -70,6 +77,8 @@ def _verdict(result: Try) -> str:
         line = "No change is worth trying on this program."
     else:
         line = "No change makes the program measurably faster."
+        if any(row.wide for row in result.runs):
+            line += " The intervals are wide: more rounds (`--runs`) show smaller gains."
     slower = [
         f"`{change}` slows it down: {ratio(speedup)}." for change, speedup in certain.items() if speedup < 1
     ]

@@ -46,23 +46,12 @@ NO_ID = [-1, 4294967295]
 TIMES = ints("start end")
 #: The columns of SQLite traces, as those of a trace's tables.
 RENAMES = {
-    "start": "start_ns",
-    "end": "end_ns",
-    "deviceId": "device",
-    "contextId": "context",
-    "streamId": "stream",
-    "correlationId": "correlation",
-    "graphNodeId": "graph_node",
-    "copyKind": "copy_kind",
-    "srcKind": "source_kind",
-    "dstKind": "destination_kind",
-    "srcDeviceId": "source_device",
-    "dstDeviceId": "destination_device",
-    "copyCount": "copy_count",
-    "memKind": "memory_kind",
-    "memoryKind": "memory_kind",
+    "start": "start_ns", "end": "end_ns", "deviceId": "device", "contextId": "context", "streamId": "stream",
+    "correlationId": "correlation", "graphNodeId": "graph_node", "copyKind": "copy_kind", "srcKind": "source_kind",
+    "dstKind": "destination_kind", "srcDeviceId": "source_device", "dstDeviceId": "destination_device",
+    "copyCount": "copy_count", "memKind": "memory_kind", "memoryKind": "memory_kind",
     "registersPerThread": "registers",
-} | {f"{what}{side.upper()}": f"{what}_{side}" for what in ("grid", "block") for side in "xyz"}
+} | {f"{what}{side.upper()}": f"{what}_{side}" for what in ("grid", "block") for side in "xyz"}  # fmt: skip
 #: How a kernel is launched.
 LAUNCH = ints(
     "gridX gridY gridZ blockX blockY blockZ registersPerThread staticSharedMemory dynamicSharedMemory"
