@@ -45,7 +45,9 @@ def main(arguments: list[str] | None = None) -> int:
     launch = {variant: median(calls["cuLaunchKernel"]) for variant, calls in times.items()}
     added_s = (launch["no change"] - launch["no library"]) * 1e-9
     if cost := load_node(NODE).call_cost("launch"):
-        print(f"kernel launch: {added_s / cost.call_s:.1%} of the {cost.call_s * 1e6:.1f} µs that it takes on {NODE}")
+        print(
+            f"kernel launch: {added_s / cost.call_s:.1%} of the {cost.call_s * 1e6:.1f} µs that it takes on {NODE}"
+        )
     write(options, "trial_calls", {"nanoseconds": times})
     return 0
 

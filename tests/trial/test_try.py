@@ -16,10 +16,13 @@ import polars as pl
 import pytest
 
 import busfare
+from busfare.answers.trial import _result
 from busfare.answers.trial_changes import Gain, Predictions, _share, chosen_changes
 from busfare.errors import InputError
-from busfare.measure.trial import Run, _input
+from busfare.measure.trial import Program, Run, _input
 from busfare.questions import Try as Question
+from busfare.show.terminal import render
+from busfare.show.trial import trial_document
 from busfare.statements import statement
 from busfare.trace import Omission, read
 from tests.recorder.conftest import Built
@@ -129,10 +132,68 @@ def test_a_signal_ends_the_program_and_restores_its_files(
     assert (out.read_text(), out.stat().st_mode & 0o777) == ("mine", 0o600)
 
 
+def test_an_interrupted_measurement_keeps_its_finished_rounds(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    started = tmp_path / "started"
+    os.mkfifo(started)
+    # Two runs come before the rounds, which have two runs each.
+    script = "echo >> runs; test $(wc -l < runs) -lt 7 || { echo > started; exec sleep 1000; }"
+    line = [
+        sys.executable,
+        "-m",
+        "busfare",
+        "try",
+        "--change",
+        "spin",
+        "--runs",
+        "5",
+        "--json",
+        "--",
+        "sh",
+        "-c",
+    ]
+    with subprocess.Popen(
+        [*line, script], env=environment, cwd=tmp_path, stdout=subprocess.PIPE, text=True
+    ) as process:
+        started.read_text()  # waits for the third round
+        process.send_signal(signal.SIGINT)
+        answer = json.loads(process.communicate(timeout=60)[0])
+    assert process.returncode == 130
+    assert "after 2 of at most 5 rounds" in " ".join(answer["remarks"])
+    assert answer["baseline"]["runs"] == 2
+    assert answer["runs"][0]["speedup"] > 0
+
+
+def test_a_program_that_fails_with_the_recorder_is_measured_without_predictions(command: Command) -> None:
+    script = 'test -z "$BUSFARE_RECORD_RUN" || exit 9'
+    done = command("--change", "spin", "--runs", "3", "--", "sh", "-c", script)
+    assert done.returncode == 0
+    assert "with the recorder, the program exits with status 9" in " ".join(done.stdout.split())
+
+
+def test_equal_outputs_are_kept_once(
+    built: Built, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BUSFARE_RECORDER_LIBRARY", environment["BUSFARE_RECORDER_LIBRARY"])
+    monkeypatch.setattr("busfare.measure.trial.shared_library", lambda name: name)
+    program = Program(["echo", "result"], [], None)
+    first, second = program.run(), program.run()
+    assert first.outputs == [b"result\n"]
+    assert first.outputs[0] is second.outputs[0]
+
+
 def test_without_a_driver_the_status_is_3(command: Command) -> None:
     done = command("--", "true", LD_LIBRARY_PATH="")
     assert done.returncode == 3
     assert "no NVIDIA driver" in done.stderr
+
+
+def test_a_rank_is_told_to_start_its_launcher_with_try(command: Command) -> None:
+    done = command("--", "true", OMPI_COMM_WORLD_SIZE="2")
+    assert done.returncode == 2
+    assert "busfare try -- mpirun -n 4 ./app" in " ".join(done.stderr.split())
+    assert command("--", "true", OMPI_COMM_WORLD_SIZE="1").returncode == 0
 
 
 @pytest.mark.parametrize(
@@ -287,6 +348,27 @@ def test_calls_that_fail_in_the_recording_are_named(monkeypatch: pytest.MonkeyPa
     predictions = Predictions(busfare.what_if, busfare.report)
     _, _, remarks = chosen_changes(Question.of(change="pin"), IMAGES, predictions, counted())
     assert remarks == [statement("try.calls-fail", **figures)]
+
+
+def measured(change: str, *runs: Run) -> str:
+    """The page's text on a change with these runs, beside an unchanged program whose runs take 1 and 2 s."""
+    unchanged = [Run(0, seconds, [b""], "") for seconds in (1.0, 2.0)]
+    result = _result(["app"], Question(), unchanged, {change: runs}, {change: Gain(None)}, [])
+    return " ".join(line for line, _ in render(trial_document(result), 400))
+
+
+def test_a_change_that_exceeds_the_time_limit_is_not_called_a_failure() -> None:
+    text = measured("pin", Run(None, 40.0, [b""], ""))
+    assert "Do not use `pin`: the program exceeds the time limit with it" in text
+    assert "TIMED OUT" in text
+    assert "fail" not in text.lower()
+
+
+def test_wide_intervals_ask_for_more_rounds() -> None:
+    text = measured("pin", *(Run(0, seconds, [b""], "") for seconds in (2.0, 1.0)))
+    assert "No change makes the program measurably faster. The intervals are wide; more rounds" in text
+    narrow = measured("pin", *(Run(0, seconds, [b""], "") for seconds in (1.0, 2.0)))
+    assert "wide" not in narrow
 
 
 def test_a_gain_too_small_to_measure_is_refused_without_an_option() -> None:

@@ -19,12 +19,12 @@ from busfare.measure.outputs import Difference, Reference, Verdict, compared
 from busfare.measure.run import Progress
 from busfare.measure.trial import BUSY_CORES, NS, Program, Run, busy_cores
 from busfare.questions import Try as Question
-from busfare.statements import Statement, Words, statement
+from busfare.statements import Words, statement
 
 #: Fewer rounds show too little of the variation to stop early.
 ENOUGH_RUNS = 5
-#: After this many finished rounds, Ctrl-C ends the measurement and keeps its result; the remark that says so.
-KEPT_RUNS, INTERRUPTED = 2, "try.interrupted"
+#: After this many finished rounds, Ctrl-C ends the measurement and keeps its result.
+KEPT_RUNS = 2
 #: Rounds stop when the 95 % interval of every speedup is narrower than this share of the speedup; confidence level.
 NARROW, CONFIDENCE = 0.02, 0.95
 
@@ -73,7 +73,9 @@ class Tried(Predicted, kw_only=True):
 
 
 class Try(Struct, tag_field="schema", tag="busfare.try/1", kw_only=True):
-    """The measurements. `varying_numbers`: numbers in the output that are not compared: they vary between unchanged runs."""
+    """The measurements. `varying_numbers`: numbers in the output that are not compared: they vary between unchanged runs.
+    `interrupted`: Ctrl-C ended the rounds early.
+    """
 
     command: str
     date: str
@@ -83,17 +85,13 @@ class Try(Struct, tag_field="schema", tag="busfare.try/1", kw_only=True):
     advice: Words | None
     call_sites: list[CallSite]
     varying_numbers: int
+    interrupted: bool
     remarks: list[Words]
 
     @property
     def altered(self) -> bool:
         """Whether a change altered the output, or made the program fail or exceed the time limit."""
         return any(tried.output not in ("identical", "same") for tried in self.runs)
-
-    @property
-    def interrupted(self) -> bool:
-        """Whether Ctrl-C ended the measurement early."""
-        return any(isinstance(remark, Statement) and remark.id == INTERRUPTED for remark in self.remarks)
 
 
 class ProgramFailed(BusfareError):  # noqa: N818 (the program failed, not busfare)
@@ -123,10 +121,12 @@ def tried(
         say(0.2, "predicting")
         fault = _fault(recorded, "the time limit")
         gains, refused, remarks = chosen_changes(question, recording, predictions, first, fault)
-        disturbances, unchanged, changed = _rounds(program, list(gains), question.runs, first, say)
-        result = _result(program, question, unchanged, changed, gains, refused)
+        interrupted, disturbances, unchanged, changed = _rounds(
+            program, list(gains), question.runs, first, say
+        )
+        result = _result(program.command, question, unchanged, changed, gains, refused)
         result.baseline.recorded_seconds = recorded.seconds
-        result.remarks = [*remarks, *disturbances]
+        result.interrupted, result.remarks = interrupted, [*remarks, *disturbances]
         best = max(result.runs, key=lambda row: row.speedup or 0.0, default=None)
         if (
             best is not None
@@ -154,14 +154,14 @@ def _checked(run: Run, program: Program) -> Run:
 
 def _rounds(
     program: Program, changes: Sequence[str], most: int, first: Run, say: Callable[[float, str], None]
-) -> tuple[list[Words], list[Run], dict[str, list[Run]]]:
+) -> tuple[bool, list[Words], list[Run], dict[str, list[Run]]]:
     """Runs at most `most` rounds, every second one in reverse order; stops early when all speedups have narrow intervals.
-    Does not repeat a change that makes the program fail. First: remarks on what disturbed the measurement.
+    Does not repeat a change that makes the program fail. First: whether Ctrl-C ended them, and remarks.
     """
     if not changes:
-        return [], [first], {}
+        return False, [], [first], {}
     unchanged, changed = list[Run](), {change: list[Run]() for change in changes}
-    failed, busy, remarks = set[str](), [0.0], list[Words]()
+    failed, busy, remarks, interrupted = set[str](), [0.0], list[Words](), False
 
     def run_round(number: int) -> None:
         busy.append(busy_cores() or 0.0)
@@ -185,14 +185,14 @@ def _rounds(
         except KeyboardInterrupt:
             if number < KEPT_RUNS:
                 raise
-            remarks.append(statement(INTERRUPTED, rounds=number, most=most))
+            interrupted, remarks = True, [statement("try.interrupted", rounds=number, most=most)]
             break
         if number + 1 >= ENOUGH_RUNS and all(
             change in failed or _narrow(unchanged, changed[change]) for change in changes
         ):
             break
     remarks += [statement("try.busy", cores=max(busy))] if max(busy) > BUSY_CORES else []
-    return remarks, unchanged, changed
+    return interrupted, remarks, unchanged, changed
 
 
 def _timed(run: Run) -> float:
@@ -225,7 +225,7 @@ def _narrow(unchanged: Sequence[Run], changed: Sequence[Run]) -> bool:
 
 
 def _result(
-    program: Program,
+    command: Sequence[str],
     question: Question,
     unchanged: Sequence[Run],
     changed: Mapping[str, Sequence[Run]],
@@ -247,7 +247,7 @@ def _result(
         pageable_bytes=unchanged[0].counts.get("pageable_bytes", 0),
     )
     return Try(
-        command=join(program.command),
+        command=join(command),
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         baseline=baseline,
         runs=[
@@ -258,6 +258,7 @@ def _result(
         advice=None,
         call_sites=[],
         varying_numbers=sum(reference.left_out for reference in references),
+        interrupted=False,
         remarks=[],
     )
 

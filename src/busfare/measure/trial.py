@@ -30,6 +30,8 @@ VARIABLE = "BUSFARE_TRY_"
 MOST_TIMES, MORE_S = 10, 30
 #: Seconds between SIGTERM and SIGKILL.
 END_S = 5
+#: Launchers tell each process of a job its number of ranks.
+RANKS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
 #: Signals that end this process and the program.
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 #: CPU load is sampled for this time before each round, s; more busy cores than this disturb the measurement.
@@ -66,6 +68,10 @@ class Program:
             raise InputError("no program to try; give it after `--`: busfare try -- ./app")
         if (program := shutil.which(command[0])) is None:
             raise InputError(f"{command[0]}: not found or not executable; check its path and permissions")
+        if any(os.environ.get(name, "1") != "1" for name in RANKS):
+            raise InputError(
+                "`try` cannot run as a rank; let it start the job: busfare try -- mpirun -n 4 ./app"
+            )
         if shared_library("libcuda.so.1") is None:
             raise NoGpuError("no NVIDIA driver (cannot load libcuda.so.1); run `try` on a machine with a GPU")
         self.library = recorder_library().with_name(LIBRARY)

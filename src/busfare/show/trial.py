@@ -78,7 +78,7 @@ def _verdict(result: Try) -> str:
     else:
         line = "No change makes the program measurably faster."
         if any(row.wide for row in result.runs):
-            line += " The intervals are wide: more rounds (`--runs`) show smaller gains."
+            line += " The intervals are wide; more rounds (`--runs`) narrow them."
     slower = [
         f"`{change}` slows it down: {ratio(speedup)}." for change, speedup in certain.items() if speedup < 1
     ]

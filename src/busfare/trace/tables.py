@@ -47,10 +47,8 @@ OPERATIONS_RECORDED: Schema = {
     "fingerprint": pl.UInt64(),  # a hash of the bytes copied
 }
 
-#: What only kernels have; absent from traces that were not read with their launches.
-OPERATIONS_OF_KERNELS: Schema = {
-    "launch": pl.UInt32()  # row of `launches`
-}
+#: What only kernels have: the row of `launches`. Absent from traces that were not read with their launches.
+OPERATIONS_OF_KERNELS: Schema = {"launch": pl.UInt32()}
 
 #: `grid_x` and on, in blocks, then `block_x` and on, in threads.
 SHAPE: Schema = {f"{what}_{side}": pl.Int32() for what in ("grid", "block") for side in "xyz"}
