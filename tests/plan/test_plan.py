@@ -230,7 +230,7 @@ def test_a_coherent_node_reads_in_place() -> None:
     assert seconds(pcie, "managed") > seconds(pcie, "managed-prefetch") > seconds(pcie, "streams")
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(any_problems, st.sampled_from(sorted(MACHINES)), st.integers(1, 64))
 def test_chunks_that_need_their_neighbours_take_no_less(problem: Problem, name: str, count: int) -> None:
     machine, dependent = MACHINES[name], replace(problem, reads_neighbours=True)

@@ -80,7 +80,7 @@ calls_of = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(operations_of, max_size=8),
     st.lists(calls_of, max_size=4),
@@ -131,7 +131,7 @@ EVERYTHING = WhatIf(
 )
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(operations_of, max_size=10),
     st.lists(calls_of, max_size=6),

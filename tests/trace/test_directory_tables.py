@@ -185,17 +185,20 @@ OPERATIONS |= {"rocpd_memory_copy": 2, "rocpd_kernel_dispatch": 1}
 DETECTED_BY = {
     "StringIds", "StringTable", "Version", "rocpd_op", "rocpd_api", "rocpd_string", "rocpd_kernel_dispatch",
 }  # fmt: skip
+NEWER = {"nsys-2021": "nsys-2025", "rocpd-3": "rocpd-4", "rocpd-4": "rocpd-4.1"}
 NOT_DETECTED_BY = {("rocpd-3", "rocpd_string"), ("rocpd-4", "rocpd_string")}
 
 
 @pytest.mark.parametrize("format", MADE)
 def test_any_table_and_any_column_may_be_missing(format: str, tmp_path: Path) -> None:
     make, write, operations = MADE[format]
-    for table, columns in make().columns.items():
+    tested = MADE[NEWER[format]][0]().columns if format in NEWER else {}
+    for table, every in make().columns.items():
+        columns = [column for column in every if column not in tested.get(table, ())]
         if table in ("StringTable", "Version"):  # by which nvprof's files are known
             continue
         detected_by = table in DETECTED_BY and (format, table) not in NOT_DETECTED_BY
-        for column in [*(columns if len(columns) > 1 else []), *([] if detected_by else [None])]:
+        for column in [*(columns if len(every) > 1 else []), *([] if detected_by else [None])]:
             made = make()
             made.without(table, column)
             trace = read(write(tmp_path / "file", made), launches=True)

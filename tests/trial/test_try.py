@@ -189,7 +189,7 @@ def test_without_a_driver_the_status_is_3(command: Command) -> None:
     assert "no NVIDIA driver" in done.stderr
 
 
-def test_a_rank_is_told_to_start_its_launcher_with_try(command: Command) -> None:
+def test_running_as_a_rank_is_refused(command: Command) -> None:
     done = command("--", "true", OMPI_COMM_WORLD_SIZE="2")
     assert done.returncode == 2
     assert "busfare try -- mpirun -n 4 ./app" in " ".join(done.stderr.split())
