@@ -1,10 +1,10 @@
-"""What the library of `busfare try` adds to a CUDA driver call.
+"""The overhead of the library of `busfare try` per CUDA driver call.
 
     python -m benchmarks.trial_calls [--runs N] [--json FILE]
 
-The driver is a stand-in whose calls do nothing (trial_calls.c), so that only the library's own time is seen; the host may
-have no GPU. One process after another makes two million calls of each kind: without the library, with it and no change,
-and with all changes.
+The driver is a stub whose calls do nothing (trial_calls.c): the benchmark measures only the library and needs no GPU.
+Processes run one after another. Each makes two million calls of each kind: without the library, with the library but no
+change, or with all changes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from busfare.measure.trial import LIBRARY, VARIABLE
 from busfare.nodes import load_node
 
 SOURCE = Path(__file__).with_suffix(".c")
-#: The launch of an empty kernel was measured there.
+#: The node file with the measured launch time of an empty kernel.
 NODE = "h200-probed"
 VARIANTS = {"no library": None, "no change": "", "all changes": "pin,async,prefetch"}
 

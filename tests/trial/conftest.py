@@ -18,7 +18,7 @@ __all__ = ["built"]
 
 @dataclass(frozen=True)
 class Changed:
-    """How a changed program ended; what the library counted, and the calls that the driver saw."""
+    """How a changed program ended, the counters of the library, and the calls that reached the driver."""
 
     status: int
     output: str
@@ -33,7 +33,7 @@ Command = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture
 def environment(built: Built) -> dict[str, str]:
-    """Of a machine whose driver is the stand-in."""
+    """The environment of a machine with the stand-in driver."""
     return {
         "PATH": "/usr/bin:/bin",
         "LD_LIBRARY_PATH": str(built.folder / "testing" / "trial"),
@@ -65,7 +65,7 @@ def run(built: Built, environment: dict[str, str], tmp_path: Path) -> Run:
 
 @pytest.fixture
 def command(environment: dict[str, str], tmp_path: Path) -> Command:
-    """Runs `busfare try` with these words, in `tmp_path`; `given`: its standard input."""
+    """Runs `busfare try` with these arguments in `tmp_path`; `given`: its standard input."""
 
     def ended(*words: str, given: IO[str] | None = None, **more: str) -> subprocess.CompletedProcess[str]:
         line = [sys.executable, "-m", "busfare", "try", *words]

@@ -1,5 +1,5 @@
-"""The library of `busfare try`: what it changes, on a stand-in for the driver that ends a program whose memory is registered
-when it goes, whose copies read memory that was released, or whose captured streams are waited for.
+"""What the library of `busfare try` changes, with a stand-in driver. It ends the program if registered memory is unmapped,
+a copy uses memory that was unpinned too early, or the program waits for a captured stream.
 """
 
 import signal
@@ -19,7 +19,7 @@ SCENARIOS = (
 @pytest.mark.parametrize("how", [(), ("dlsym",)], ids=["cuGetProcAddress", "dlsym"])
 @pytest.mark.parametrize("changes", ["", "pin", "async", "pin,async", "dry,pin", "spin", "prefetch"])
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_a_changed_program_moves_the_same_data(
+def test_a_changed_program_copies_the_same_data(
     run: Run, scenario: str, changes: str, how: tuple[str, ...]
 ) -> None:
     changed = run(changes, scenario, *how)
@@ -29,7 +29,7 @@ def test_a_changed_program_moves_the_same_data(
 
 
 @pytest.mark.parametrize("changes", ["", "spin", "dry,pin"])
-def test_nothing_is_pinned_or_staged_unasked(run: Run, changes: str) -> None:
+def test_nothing_is_pinned_or_staged_unless_requested(run: Run, changes: str) -> None:
     changed = run(changes, "large")
     assert {call.split()[0] for call in changed.calls} == {"h2d"}
     assert all("pageable" in call for call in changed.calls)
@@ -37,7 +37,7 @@ def test_nothing_is_pinned_or_staged_unasked(run: Run, changes: str) -> None:
     assert bool(changed.counts["changed_copies"]) == changes.startswith("dry")
 
 
-def test_a_buffer_is_pinned_at_its_second_copy_and_released_before_it_is_freed(run: Run) -> None:
+def test_a_buffer_is_pinned_at_its_second_copy_and_unpinned_before_it_is_freed(run: Run) -> None:
     changed = run("pin", "repeat")
     copies = [call for call in changed.calls if call.startswith(("h2d", "register", "unregister"))]
     assert copies == [
@@ -57,7 +57,7 @@ def test_a_large_buffer_is_pinned_at_its_first_copy(run: Run) -> None:
     assert calls[:2] == ["register 20975616", "h2d pinned 20971520"]
 
 
-def test_results_come_back_into_pinned_memory(run: Run) -> None:
+def test_results_are_copied_to_pinned_memory(run: Run) -> None:
     for changes in ("pin", "pin,async"):
         assert [call for call in run(changes, "back").calls if call.startswith("d2h")][
             -1
@@ -68,7 +68,7 @@ def test_results_come_back_into_pinned_memory(run: Run) -> None:
     ("scenario", "reason"),
     [("small", "small"), ("stack", "stack"), ("stack-of-thread", "stack"), ("brief", "brief")],
 )
-def test_what_is_not_worth_pinning_is_kept_and_counted(run: Run, scenario: str, reason: str) -> None:
+def test_copies_not_worth_pinning_are_unchanged_and_counted(run: Run, scenario: str, reason: str) -> None:
     changed = run("pin", scenario)
     assert changed.counts[f"kept {reason}"] > 0
     assert (
@@ -78,7 +78,7 @@ def test_what_is_not_worth_pinning_is_kept_and_counted(run: Run, scenario: str, 
     )
 
 
-def test_slices_of_a_buffer_are_pinned_page_by_page_once(run: Run) -> None:
+def test_pages_of_adjacent_slices_are_pinned_once(run: Run) -> None:
     changed = run("pin", "slices")
     assert changed.counts["pinned_ranges"] == 20
     assert 20 * 17 << 20 <= changed.counts["pinned_bytes"] <= (20 * 17 << 20) + 4096
@@ -91,14 +91,14 @@ def test_slices_of_a_buffer_are_pinned_page_by_page_once(run: Run) -> None:
     ]
 
 
-def test_a_neighbour_stays_pinned_when_memory_that_shares_its_page_is_freed(run: Run) -> None:
+def test_memory_stays_pinned_when_a_block_on_the_same_page_is_freed(run: Run) -> None:
     calls = run("pin", "shared-page").calls
     assert calls.count("unregister") == 2
     assert calls.index("unregister") == len(calls) - 3
     assert calls[-2:] == ["h2d pinned 1048576", "unregister"]
 
 
-def test_asynchronous_copies_of_pinned_memory_are_waited_for(run: Run) -> None:
+def test_asynchronous_copies_of_pinned_memory_complete_before_they_return(run: Run) -> None:
     calls = run("pin", "async").calls
     pinned = [n for n, call in enumerate(calls) if call.startswith(("h2d-async pinned", "d2h-async pinned"))]
     assert pinned
@@ -115,29 +115,29 @@ def test_managed_memory_that_the_cpu_may_have_touched_is_prefetched_before_kerne
 @pytest.mark.parametrize(
     ("changes", "scenario"), [("prefetch", "placed"), ("prefetch", "crowded"), ("pin", "managed")]
 )
-def test_nothing_is_prefetched_unasked_nor_where_the_program_places_it_nor_into_a_full_gpu(
+def test_prefetching_needs_a_request_free_memory_and_no_placement_by_the_program(
     run: Run, changes: str, scenario: str
 ) -> None:
     assert set(run(changes, scenario).calls) == {"kernel"}
 
 
-def test_the_source_of_a_managed_copy_is_no_longer_pinned(run: Run) -> None:
+def test_a_copy_to_managed_memory_unpins_its_source(run: Run) -> None:
     changed = run("pin", "unknown-side", FAKE_MANAGED="1")
     assert (changed.status, changed.output) == (0, "right\n")
     assert "any-async pageable 1048576" in changed.calls
 
 
-def test_a_blocking_copy_to_another_gpu_arrives(run: Run) -> None:
+def test_a_blocking_copy_to_another_gpu_completes_before_it_returns(run: Run) -> None:
     assert "synchronize" not in run("async", "repeat").calls
     assert run("async", "repeat", FAKE_OTHER_GPU="1").calls.count("synchronize") == 3
 
 
-def test_memory_that_the_library_must_release_again_and_again_is_pinned_no_more(run: Run) -> None:
+def test_repeatedly_unpinned_memory_is_no_longer_pinned(run: Run) -> None:
     calls = run("pin", "churn").calls
     assert (calls.count("register 20975616"), calls.count("unregister")) == (2, 2)
 
 
-def test_a_buffer_in_many_pinned_parts_is_pinned_as_a_whole(run: Run) -> None:
+def test_a_buffer_with_many_pinned_parts_is_pinned_as_a_whole(run: Run) -> None:
     calls = run("pin", "tiles").calls
     assert calls[-2:] == ["h2d pinned 1048576", "unregister"]
 
@@ -148,7 +148,7 @@ def test_memory_of_a_captured_copy_is_never_pinned_again(run: Run) -> None:
     assert "pinned" not in " ".join(calls[calls.index("unregister") :])
 
 
-def test_copies_of_a_graph_are_kept(run: Run) -> None:
+def test_copies_in_a_graph_are_left_unchanged(run: Run) -> None:
     for changes in ("pin", "pin,async"):
         assert run(changes, "captured").counts["kept capture"] > 0
 
@@ -163,29 +163,29 @@ def test_copies_to_the_gpu_go_through_the_ring(run: Run, scenario: str) -> None:
     assert not any(call.startswith("register") for call in changed.calls)
 
 
-def test_a_blocking_copy_arrives_where_streams_do_not_wait_for_it(run: Run) -> None:
+def test_a_blocking_copy_completes_before_it_returns_if_streams_are_non_blocking(run: Run) -> None:
     assert run("async", "non-blocking").calls[-1] == "synchronize"
 
 
-def test_memory_that_the_cpu_can_read_is_copied_as_it_was(run: Run) -> None:
+def test_copies_to_memory_that_the_cpu_can_read_are_left_unchanged(run: Run) -> None:
     changed = run("async", "large", FAKE_MANAGED="1")
     assert changed.status == 0
     assert changed.counts["kept host-visible"] == 3
 
 
-def test_what_the_driver_refuses_to_pin_is_kept(run: Run) -> None:
+def test_copies_of_memory_that_cannot_be_pinned_are_left_unchanged(run: Run) -> None:
     changed = run("pin", "large", FAKE_REFUSE="1")
     assert changed.status == 0
     assert changed.counts["kept refused"] == 3
     assert changed.counts["changed_copies"] == 0
 
 
-def test_a_killed_program_leaves_its_counts(run: Run) -> None:
+def test_the_counters_of_a_killed_program_are_kept(run: Run) -> None:
     changed = run("pin", "killed")
     assert changed.status == -signal.SIGKILL
     assert changed.counts["pinned_ranges"] == 1
 
 
 @pytest.mark.parametrize(("changes", "flags"), [("", 10), ("spin", 9), ("block", 12)])
-def test_the_change_sets_how_the_cpu_waits(run: Run, changes: str, flags: int) -> None:
+def test_spin_and_block_set_how_the_cpu_waits(run: Run, changes: str, flags: int) -> None:
     assert f"flags {flags}\n" in run(changes, "scheduling").output

@@ -1,4 +1,4 @@
-"""What of a changed program's output counts as changed."""
+"""Which differences in the output of a changed program count as altered."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def verdict(unchanged: list[bytes], changed: bytes) -> str:
         ([LOG, LOG], LOG + b"error\n", "altered"),
         ([LOG, LOG], b"", "altered"),
         ([LOG, LOG], LOG.replace(b"epoch 2", b"epoch 3"), "altered"),
-        # A number that unchanged runs print differently, in every line of its kind.
+        # Numbers that vary between unchanged runs, in all lines with the same text.
         ([b"a 1 x 5\n", b"a 2 x 5\n"], b"a 3 x 5\n", "same"),
         ([b"a 1 x 5\n", b"a 2 x 5\n"], b"a 3 x 6\n", "altered"),
         (
@@ -36,7 +36,7 @@ def verdict(unchanged: list[bytes], changed: bytes) -> str:
             b"step 1 in 9\nstep 2 in 9\n",
             "same",
         ),
-        # Lines that come in another order: those that all runs have must be there.
+        # Lines in a different order: lines common to all unchanged runs must be present.
         ([b"rank a\nrank b\nsum 9\n", b"rank b\nrank a\nsum 9\n"], b"rank b\nrank a\nsum 9\n", "identical"),
         ([b"rank a\nrank b\nsum 9\n", b"rank b\nrank a\nsum 9\n"], b"rank b\nrank a\nfailed\n", "altered"),
         ([b"rank a\nsum 9\n", b"sum 9\nrank a\n"], b"sum 8\nrank a\n", "altered"),
@@ -49,13 +49,13 @@ def verdict(unchanged: list[bytes], changed: bytes) -> str:
         ([b"\xff\x00\x01", b"\xff\x00\x01"], b"\xff\x00\x02", "altered"),
     ],
 )
-def test_only_what_unchanged_runs_do_not_explain_is_altered(
+def test_differences_between_unchanged_runs_are_ignored(
     unchanged: list[bytes], changed: bytes, expected: str
 ) -> None:
     assert verdict(unchanged, changed) == expected
 
 
-def test_the_first_altered_line_is_named() -> None:
+def test_the_first_altered_line_is_reported() -> None:
     _, difference = compared([Reference("out.dat", [LOG])], [LOG.replace(b"1.998", b"nan")])
     assert difference is not None
     assert (difference.output, difference.line) == ("out.dat", 2)
@@ -68,25 +68,25 @@ def test_numbers_that_are_not_compared_are_counted() -> None:
     assert Reference("", [b"a 1\n", b"a 1\n"]).left_out == 0
 
 
-def test_long_outputs_must_be_equal() -> None:
+def test_long_outputs_must_be_identical() -> None:
     long = bytes(MOST_COMPARED + 1)
     assert verdict([long], long) == "identical"
     assert verdict([long], long[:-1] + b"1") == "altered"
 
 
-def test_every_output_counts() -> None:
+def test_every_output_is_compared() -> None:
     references = [Reference("standard output", [LOG]), Reference("out.dat", [b"1 2 3"])]
     assert compared(references, [LOG, b"1 2 4"])[0] == "altered"
     assert compared(references, [LOG, b"1 2 3"])[0] == "identical"
 
 
 @given(st.lists(st.binary(max_size=60), min_size=1, max_size=3))
-def test_what_an_unchanged_run_left_is_never_altered(runs: list[bytes]) -> None:
+def test_the_output_of_an_unchanged_run_is_never_altered(runs: list[bytes]) -> None:
     assert all(verdict(runs, run) == "identical" for run in runs)
 
 
 @given(st.lists(st.integers(0, 99), min_size=1, max_size=8), st.integers(0, 7))
-def test_a_stable_number_that_changes_is_always_seen(numbers: list[int], place: int) -> None:
+def test_a_changed_stable_number_is_always_detected(numbers: list[int], place: int) -> None:
     text = " ".join(f"v{n} {number}" for n, number in enumerate(numbers)).encode()
     changed = [*numbers]
     changed[place % len(numbers)] += 1

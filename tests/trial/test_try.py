@@ -1,5 +1,5 @@
-"""`busfare try` on a stand-in for the driver: what it measures, compares and answers. Nothing here has a GPU: shell scripts
-and the test program are what it runs.
+"""`busfare try` with a stand-in driver: what it measures, compares and reports. The tests need no GPU: they run shell
+scripts and the test program.
 """
 
 import json
@@ -55,7 +55,7 @@ def test_a_change_is_measured_against_the_unchanged_program(built: Built, comman
     assert base["measured_range_seconds"][0] <= base["measured_seconds"] <= base["measured_range_seconds"][1]
 
 
-def test_what_cannot_gain_is_not_tried(command: Command) -> None:
+def test_changes_that_cannot_help_are_not_tried(command: Command) -> None:
     done = command("--json", "--", "true")
     assert done.returncode == 0
     answer = result(done)
@@ -75,7 +75,7 @@ def test_what_cannot_gain_is_not_tried(command: Command) -> None:
         ('test "$BUSFARE_TRY_CHANGES" = spin || echo 1 > out.dat', "out.dat, line 1"),
     ],
 )
-def test_a_change_that_alters_the_program_is_status_1(command: Command, script: str, difference: str) -> None:
+def test_exit_status_is_1_if_the_program_is_altered(command: Command, script: str, difference: str) -> None:
     words = ("--change", "spin", "--runs", "3", "--compare", "out.dat")
     done = command(*words, "--", "sh", "-c", script)
     assert done.returncode == 1
@@ -83,7 +83,7 @@ def test_a_change_that_alters_the_program_is_status_1(command: Command, script: 
     assert difference in " ".join(done.stdout.split())
 
 
-def test_a_program_that_fails_unchanged_is_status_2(command: Command) -> None:
+def test_exit_status_is_2_if_the_unchanged_program_fails(command: Command) -> None:
     done = command("--", "sh", "-c", "echo no input file >&2; exit 7")
     assert done.returncode == 2
     assert "the unchanged program exits with status 7; last line: no input file" in done.stderr
@@ -95,14 +95,14 @@ def test_a_program_that_takes_too_long_is_ended(command: Command) -> None:
     assert "the unchanged program exceeds --timeout" in done.stderr
 
 
-def test_a_program_with_a_single_call_of_cuda_is_measured(command: Command) -> None:
+def test_a_program_with_a_single_cuda_call_is_measured(command: Command) -> None:
     script = "import ctypes; ctypes.CDLL('libcuda.so.1').cuInit(0)"
     done = command("--change", "spin", "--runs", "3", "--json", "--", sys.executable, "-c", script)
     assert done.returncode == 0, done.stderr
     assert result(done)["runs"][0]["speedup"] > 0
 
 
-def test_a_program_that_cannot_be_executed_is_named(tmp_path: Path) -> None:
+def test_a_program_that_cannot_be_executed_is_reported(tmp_path: Path) -> None:
     (tmp_path / "program").write_text("no interpreter")
     with (tmp_path / "program").open() as given:
         saved = os.dup(0)
@@ -172,7 +172,7 @@ def test_a_program_that_fails_with_the_recorder_is_measured_without_predictions(
     assert "with the recorder, the program exits with status 9" in " ".join(done.stdout.split())
 
 
-def test_equal_outputs_are_kept_once(
+def test_identical_outputs_are_stored_once(
     built: Built, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("BUSFARE_RECORDER_LIBRARY", environment["BUSFARE_RECORDER_LIBRARY"])
@@ -183,13 +183,13 @@ def test_equal_outputs_are_kept_once(
     assert first.outputs[0] is second.outputs[0]
 
 
-def test_without_a_driver_the_status_is_3(command: Command) -> None:
+def test_exit_status_is_3_without_a_driver(command: Command) -> None:
     done = command("--", "true", LD_LIBRARY_PATH="")
     assert done.returncode == 3
     assert "no NVIDIA driver" in done.stderr
 
 
-def test_running_as_a_rank_is_refused(command: Command) -> None:
+def test_running_as_an_mpi_rank_is_refused(command: Command) -> None:
     done = command("--", "true", OMPI_COMM_WORLD_SIZE="2")
     assert done.returncode == 2
     assert "busfare try -- mpirun -n 4 ./app" in " ".join(done.stderr.split())
@@ -210,21 +210,21 @@ def test_running_as_a_rank_is_refused(command: Command) -> None:
         (("--compare", "typo", "--", "true"), "typo: the program does not write this file"),
     ],
 )
-def test_unusable_input_is_named(command: Command, words: tuple[str, ...], message: str) -> None:
+def test_unusable_input_is_reported(command: Command, words: tuple[str, ...], message: str) -> None:
     done = command(*words)
     assert done.returncode == 2
     assert message in done.stderr
 
 
-def test_every_run_reads_the_file_at_standard_input_from_its_start(command: Command, tmp_path: Path) -> None:
+def test_every_run_reads_standard_input_from_its_start(command: Command, tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("42\n")
     words = ("--change", "spin", "--runs", "3", "--", "grep", "-q", "42")
     with (tmp_path / "in.txt").open() as given:
         assert command(*words, given=given).returncode == 0
-    assert command(*words).returncode == 2  # where there is none, it is empty
+    assert command(*words).returncode == 2  # without a file, standard input is empty
 
 
-def test_a_variable_is_set_in_changed_runs_alone(command: Command) -> None:
+def test_a_variable_is_set_only_in_changed_runs(command: Command) -> None:
     words = ("--change", "SETTING=7", "--runs", "3", "--json", "--", "sh", "-c", 'echo "${SETTING:-none}"')
     (row,) = result(command(*words))["runs"]
     assert (row["difference"]["unchanged"], row["difference"]["changed"]) == ("none", "7")
@@ -241,7 +241,7 @@ def test_files_are_compared_and_restored_and_results_kept(command: Command, tmp_
     ]
 
 
-def test_a_file_that_an_ended_run_left_is_not_overwritten(command: Command, tmp_path: Path) -> None:
+def test_a_file_left_by_an_interrupted_run_is_not_overwritten(command: Command, tmp_path: Path) -> None:
     (tmp_path / "out.dat").write_text("half")
     (tmp_path / "out.dat.before-try").write_text("mine")
     done = command("--compare", "out.dat", "--", "true")
@@ -252,7 +252,7 @@ def test_a_file_that_an_ended_run_left_is_not_overwritten(command: Command, tmp_
     assert [(tmp_path / name).read_text() for name in ("out.dat", "out.dat.before-try")] == ["half", "mine"]
 
 
-def test_a_launcher_runs_the_program_where_it_places_it(command: Command, tmp_path: Path) -> None:
+def test_a_launcher_binds_the_program_to_cpus(command: Command, tmp_path: Path) -> None:
     words = ("--change", "taskset -c 0", "--runs", "3", "--json", "--")
     done = command(*words, "sh", "-c", "nproc >> counts")
     (row,) = result(done)["runs"]
@@ -260,13 +260,13 @@ def test_a_launcher_runs_the_program_where_it_places_it(command: Command, tmp_pa
     assert (tmp_path / "counts").read_text().splitlines().count("1") >= 3
 
 
-def test_a_launcher_that_is_not_installed_is_named(command: Command) -> None:
+def test_a_launcher_that_is_not_installed_is_reported(command: Command) -> None:
     done = command("--change", "taskset -c 0", "--", "true", PATH="")
     assert done.returncode == 2
     assert "taskset is not installed" in done.stderr
 
 
-def test_gains_of_prefetches_are_those_of_migrations_to_the_gpu() -> None:
+def test_prefetching_saves_only_migrations_to_the_gpu() -> None:
     operations = pl.DataFrame(
         {
             "kind": ["migration", "migration", "kernel"],
@@ -282,7 +282,7 @@ def test_gains_of_prefetches_are_those_of_migrations_to_the_gpu() -> None:
 
 
 def counted(**counts: int) -> Run:
-    """A dry run in which the library counted this."""
+    """A dry run with these counters."""
     before = {"pageable_copies": 3, "pageable_bytes": 100, "changed_bytes": 100, "pinned_bytes": 0}
     return Run(0, 1.0, [b""], "", 1.0, Counter(before | counts))
 
@@ -295,13 +295,13 @@ def predicted(change: str, **counts: int) -> Gain:
     return gains[change]
 
 
-def test_predicted_gains_are_those_of_what_if_less_the_costs_of_the_library() -> None:
+def test_predicted_gains_are_those_of_what_if_minus_the_cost_of_the_library() -> None:
     whole = busfare.what_if(IMAGES, pin=True).gain_seconds
     gain = predicted("pin")
     assert gain.seconds is not None
     assert whole is not None
     assert gain.low < gain.seconds < gain.high
-    assert gain.seconds >= whole  # registering costs less than allocating, which what-if counts
+    assert gain.seconds >= whole  # registering costs less than allocating, which what-if assumes
     pinned = predicted("pin", pinned_bytes=1 << 30)
     assert pinned.seconds is not None
     assert pinned.seconds < gain.seconds
@@ -326,7 +326,7 @@ def test_costs_of_parallel_processes_are_not_added(tmp_path: Path) -> None:
     assert double["pin"].seconds == pytest.approx(single["pin"].seconds)
 
 
-def test_processes_that_exchange_no_messages_are_predicted_apart(tmp_path: Path) -> None:
+def test_processes_that_exchange_no_messages_are_predicted_separately(tmp_path: Path) -> None:
     for name in ("a.json.gz", "b.json.gz"):
         shutil.copy(IMAGES, tmp_path / name)
 
@@ -340,7 +340,7 @@ def test_processes_that_exchange_no_messages_are_predicted_apart(tmp_path: Path)
     assert gains["pin"].seconds == predicted("pin").seconds
 
 
-def test_calls_that_fail_in_the_recording_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calls_that_fail_in_the_recording_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     trace = read(IMAGES)
     figures = {"call": "cuMemcpyDtoH", "error": "cudaErrorIllegalAddress (700)"}
     trace.omissions.append(Omission("failed-calls", 64, statement("omission.failed-calls", **figures)))
@@ -351,7 +351,7 @@ def test_calls_that_fail_in_the_recording_are_named(monkeypatch: pytest.MonkeyPa
 
 
 def measured(change: str, *runs: Run) -> str:
-    """The page's text on a change with these runs, beside an unchanged program whose runs take 1 and 2 s."""
+    """The text of the page for a change with these runs. The unchanged runs take 1 and 2 s."""
     unchanged = [Run(0, seconds, [b""], "") for seconds in (1.0, 2.0)]
     result = _result(["app"], Question(), unchanged, {change: runs}, {change: Gain(None)}, [])
     return " ".join(line for line, _ in render(trial_document(result), 400))
@@ -359,26 +359,26 @@ def measured(change: str, *runs: Run) -> str:
 
 def test_a_change_that_exceeds_the_time_limit_is_not_called_a_failure() -> None:
     text = measured("pin", Run(None, 40.0, [b""], ""))
-    assert "Do not use `pin`: the program exceeds the time limit with it" in text
+    assert "Do not use `pin`: it makes the program exceed the time limit" in text
     assert "TIMED OUT" in text
     assert "fail" not in text.lower()
 
 
-def test_wide_intervals_ask_for_more_rounds() -> None:
+def test_more_rounds_are_suggested_if_intervals_are_wide() -> None:
     text = measured("pin", *(Run(0, seconds, [b""], "") for seconds in (2.0, 1.0)))
     assert "No change makes the program measurably faster. The intervals are wide; more rounds" in text
     narrow = measured("pin", *(Run(0, seconds, [b""], "") for seconds in (1.0, 2.0)))
     assert "wide" not in narrow
 
 
-def test_a_gain_too_small_to_measure_is_refused_without_an_option() -> None:
+def test_a_change_with_a_small_gain_is_tried_only_if_requested() -> None:
     predictions = Predictions(busfare.what_if, busfare.report)
     _, refused, _ = chosen_changes(Question(), IMAGES, predictions, counted(pinned_bytes=1 << 40))
     assert [row.change for row in refused] == ["pin", "prefetch"]
     assert chosen_changes(Question.of(change="pin"), IMAGES, predictions, counted(pinned_bytes=1 << 40))[0]
 
 
-def test_documents_show_what_was_predicted_and_measured(
+def test_documents_show_predictions_and_measurements(
     built: Built,
     environment: dict[str, str],
     monkeypatch: pytest.MonkeyPatch,

@@ -1,6 +1,6 @@
-// Stands in for libcuda.so.1 in tests of `busfare try`: its GPU is memory of the host, and does what it is
-// given as late as the driver may, when it is waited for. It logs its calls to the file FAKE_LOG, and ends
-// the program where memory that is registered has gone, or was released before a copy of it.
+// Stands in for libcuda.so.1 in tests of `busfare try`. Its GPU memory is host memory. It defers asynchronous
+// copies until the program synchronises. It logs its calls to the file FAKE_LOG, and ends the program if
+// registered memory is unmapped, or is unpinned before its copy.
 
 #define __CUDA_API_VERSION_INTERNAL
 #include <cuda.h>
@@ -21,13 +21,13 @@ namespace {
 
 using Address = uintptr_t;
 std::map<Address, size_t> g_device, g_registered, g_allocated;
-std::vector<std::function<void()>> g_queue;  ///< of all streams, in order
+std::vector<std::function<void()>> g_queue;  ///< pending work of all streams, in order
 bool g_captured = false;
 bool g_allocating = false;
-void* g_internal = nullptr;  ///< memory of the driver
+void* g_internal = nullptr;  ///< allocated by the driver
 unsigned g_scheduling = 0;
 
-/// The begin of the range that the memory is in; 0 for none.
+/// The start of the range that contains the memory; 0 if there is none.
 Address within(const std::map<Address, size_t>& ranges, const void* memory) {
     const auto at = ranges.upper_bound(reinterpret_cast<Address>(memory));
     if (at == ranges.begin()) return 0;
@@ -50,7 +50,7 @@ bool mapped(Address begin, size_t bytes) {
 
 void check() {
     for (const auto& [begin, bytes] : g_registered) {
-        if (!mapped(begin, bytes)) fail("registered memory has gone");
+        if (!mapped(begin, bytes)) fail("registered memory was unmapped");
     }
 }
 
@@ -74,7 +74,7 @@ CUresult copied(const char* what, void* to, const void* from, size_t bytes, cons
     log(std::string(what) + " " + kind + " " + std::to_string(bytes));
     if (g_captured) return CUDA_SUCCESS;
     const auto work = [=] {
-        if (fast && !pinned(host)) fail("memory was released before its copy");
+        if (fast && !pinned(host)) fail("memory was unpinned before its copy");
         std::memcpy(to, from, bytes);
     };
     if (blocking || !fast) {
@@ -126,8 +126,8 @@ CUresult cuCtxSetCurrent(CUcontext) {
     return CUDA_SUCCESS;
 }
 CUresult cuCtxDestroy_v2(CUcontext) {
-    if (!g_registered.empty()) fail("memory is registered in a context that is destroyed");
-    if (!g_allocated.empty()) fail("memory is allocated in a context that is destroyed");
+    if (!g_registered.empty()) fail("memory is still registered in a destroyed context");
+    if (!g_allocated.empty()) fail("memory is still allocated in a destroyed context");
     return CUDA_SUCCESS;
 }
 CUresult cuMemAlloc_v2(CUdeviceptr* memory, size_t bytes) {
@@ -152,7 +152,7 @@ CUresult cuMemAdvise_v2(CUdeviceptr, size_t, CUmem_advise, CUmemLocation) {
 }
 CUresult cuMemPrefetchAsync_v2(CUdeviceptr memory, size_t bytes, CUmemLocation, unsigned, CUstream) {
     if (g_captured) fail("a prefetch was captured");
-    if (!within(g_device, reinterpret_cast<void*>(memory + bytes - 1))) fail("a prefetch of what was freed");
+    if (!within(g_device, reinterpret_cast<void*>(memory + bytes - 1))) fail("a prefetch of freed memory");
     log("prefetch " + std::to_string(bytes));
     return CUDA_SUCCESS;
 }
@@ -164,7 +164,7 @@ CUresult cuDeviceTotalMem_v2(size_t* bytes, CUdevice) {
     *bytes = size_t{16} << 20;
     return CUDA_SUCCESS;
 }
-/// Kernels of the test have a number, and a structure of a number and a pointer.
+/// The test's kernels take a number, and a structure of a number and a pointer.
 CUresult cuFuncGetParamInfo(CUfunction, size_t number, size_t* offset, size_t* bytes) {
     *offset = 16 * number;
     *bytes = number == 0 ? 4 : 16;
@@ -192,7 +192,7 @@ CUresult cuMemHostRegister_v2(void* memory, size_t bytes, unsigned) {
     if (std::getenv("FAKE_REFUSE")) return CUDA_ERROR_OUT_OF_MEMORY;
     const auto begin = reinterpret_cast<Address>(memory);
     if (!mapped(begin, bytes)) return CUDA_ERROR_INVALID_VALUE;
-    // Another thread, which has a lock that this one waits for, frees memory of the driver.
+    // Another thread, which holds a lock that this thread waits for, frees memory of the driver.
     std::thread([] { std::free(std::exchange(g_internal, nullptr)); }).join();
     for (const auto& [other, size] : g_registered) {
         if (begin < other + size && other < begin + bytes) return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
@@ -202,7 +202,7 @@ CUresult cuMemHostRegister_v2(void* memory, size_t bytes, unsigned) {
     return CUDA_SUCCESS;
 }
 CUresult cuMemHostUnregister(void* memory) {
-    if (g_allocating) fail("a call from within a call of the driver");
+    if (g_allocating) fail("a call from inside the driver");
     log("unregister");
     return g_registered.erase(reinterpret_cast<Address>(memory)) ? CUDA_SUCCESS
                                                                  : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
@@ -233,7 +233,7 @@ CUresult cuStreamCreate(CUstream* stream, unsigned) {
     return CUDA_SUCCESS;
 }
 CUresult cuStreamSynchronize(CUstream) {
-    if (g_captured) fail("a stream that is captured was waited for");
+    if (g_captured) fail("a wait for a captured stream");
     log("synchronize");
     drain();
     return CUDA_SUCCESS;

@@ -1,6 +1,6 @@
-// A program for `busfare try`: `trial_program SCENARIO [HOW]`. It finds the driver as the CUDA runtime does,
-// by `cuGetProcAddress`, or HOW is `dlsym`. It prints what came back from the GPU, and ends with 1 where that
-// is wrong.
+// A program for tests of `busfare try`: `trial_program SCENARIO [dlsym]`. It finds driver functions with
+// `cuGetProcAddress`, as the CUDA runtime does, or with `dlsym`. It prints whether the copied data are right,
+// and exits with 1 if they are wrong.
 
 #define __CUDA_API_VERSION_INTERNAL
 #include <cuda.h>
@@ -47,7 +47,7 @@ void to_gpu(const char* host, size_t bytes) {
     CUDA(cuMemcpyHtoD, _v2)(g_device, host, bytes);
 }
 
-/// Whether the GPU, whose memory is the host's here, has `value` in all of so many bytes.
+/// Whether the first `bytes` of GPU memory, which is host memory here, all have this value.
 bool there(char value, size_t bytes) {
     CUDA(cuCtxSynchronize, )();
     const auto* const memory = reinterpret_cast<const char*>(g_device);
@@ -58,7 +58,7 @@ char* filled(char value, size_t bytes) {
     return static_cast<char*>(std::memset(std::malloc(bytes), value, bytes));
 }
 
-/// Copies a buffer until it is pinned, if it ever is.
+/// Copies a buffer three times: enough to pin it, if it is ever pinned.
 bool three_times(char* host, size_t bytes) {
     bool right = true;
     for (char value = 1; value < 4; ++value) {
@@ -148,7 +148,7 @@ bool run(const std::string& scenario) {
         for (int time = 0; time < 3; ++time) CUDA(cuMemcpy2D, _v2)(&rows);
         return true;
     }
-    if (scenario == "growing") {  // parts of a buffer, which overlap
+    if (scenario == "growing") {  // overlapping parts of a buffer
         char* const host = filled(1, 4 * kBytes);
         bool right = true;
         for (size_t part = 0; part < 8; ++part) {
@@ -161,7 +161,7 @@ bool run(const std::string& scenario) {
         std::printf("registered %d\n", fake("fake_registered"));
         return right;
     }
-    if (scenario == "neighbours") {  // copies of memory that shares a page with what is pinned
+    if (scenario == "neighbours") {  // copies of memory that shares a page with pinned memory
         char* const host = filled(0, 5 * kBytes);
         bool right = three_times(host + kBytes, kBytes + 100);
         for (const size_t bytes : {size_t{5000}, size_t{20000}, 2 * kBytes}) {
@@ -175,7 +175,7 @@ bool run(const std::string& scenario) {
         std::free(host);
         return right && fake("fake_registered") == 0;
     }
-    if (scenario == "shared-page") {  // two heap blocks, of which one is freed first
+    if (scenario == "shared-page") {  // adjacent heap blocks, of which one is freed first
         mallopt(M_MMAP_THRESHOLD, 64 * kBytes);
         char *const low = filled(0, kBytes), *const high = filled(0, kBytes), *const top = filled(0, kBytes);
         bool right = three_times(low, kBytes) && three_times(high, kBytes);
@@ -196,7 +196,7 @@ bool run(const std::string& scenario) {
         std::free(host);
         return right;
     }
-    if (scenario == "churn") {  // copies that release all that is pinned
+    if (scenario == "churn") {  // copies that unpin all memory
         char* const host = filled(0, 20 * kBytes);
         CUDA_MEMCPY3D array{};
         for (int time = 0; time < 9; ++time) {
@@ -223,7 +223,7 @@ bool run(const std::string& scenario) {
         shmctl(segment, IPC_RMID, nullptr);
         return right && fake("fake_registered") == 0;
     }
-    if (scenario == "slices") {  // of a large buffer, one after another
+    if (scenario == "slices") {  // consecutive slices of a large buffer
         constexpr size_t kSlice = size_t{17} << 20;
         char* const host = filled(0, 20 * kSlice);
         bool right = true;
@@ -248,7 +248,7 @@ bool run(const std::string& scenario) {
         }
         return right;
     }
-    if (scenario == "given-back") {  // in each way there is
+    if (scenario == "given-back") {  // by every call that frees or remaps memory
         bool right = true;
         const auto mapped = [&] {
             void* const made =
@@ -275,7 +275,7 @@ bool run(const std::string& scenario) {
         delete[] made;
         return right && fake("fake_registered") == 0;
     }
-    if (scenario == "own-pins") {  // of the program's
+    if (scenario == "own-pins") {  // memory that the program pins
         char* const host = static_cast<char*>(std::aligned_alloc(4096, kBytes));
         bool right = three_times(host, kBytes);
         right &= CUDA(cuMemHostRegister, _v2)(host, kBytes, 0) == CUDA_SUCCESS;
@@ -313,7 +313,7 @@ bool run(const std::string& scenario) {
         std::free(host);
         return right;
     }
-    if (scenario == "locked") {  // the driver frees memory that lies between what is pinned
+    if (scenario == "locked") {  // the driver frees memory that lies between pinned ranges
         char* const low = filled(0, kBytes / 16);
         fake("fake_internal");
         bool right = three_times(low, kBytes / 16);
@@ -336,7 +336,7 @@ bool run(const std::string& scenario) {
         std::free(host);
         return right;
     }
-    if (scenario == "threads") {  // each with its buffer; the driver of the test takes one call at a time
+    if (scenario == "threads") {  // each with its own buffer; the stand-in driver is not thread-safe
         std::vector<std::thread> threads;
         for (int thread = 0; thread < 4; ++thread) {
             threads.emplace_back([] {
@@ -386,7 +386,7 @@ bool run(const std::string& scenario) {
         three_times(host, kBytes);
         raise(SIGKILL);
     }
-    if (scenario == "next") {  // RTLD_NEXT is the library behind the caller
+    if (scenario == "next") {  // RTLD_NEXT must search the libraries after the caller
         return dlsym(RTLD_NEXT, "qsort") == reinterpret_cast<void*>(&std::qsort) && !dlsym(RTLD_NEXT, "main");
     }
     return false;

@@ -25,12 +25,12 @@ struct Copy {
     CUdeviceptr device = 0;  ///< 0 for array and 2D copies
     bool to_gpu = false;
     bool blocking = false;
-    CUstream stream = nullptr;  ///< never 0: its meaning depends on the variant of the call
+    CUstream stream = nullptr;  ///< never 0, whose meaning depends on the variant of the call
 };
 
 /// Whether the host memory is unknown to the driver.
 bool pageable(const void* host) {
-    const BesideCaptures beside;
+    const RelaxedCapture relaxed;
     CUmemorytype type{};
     return REAL(cuPointerGetAttribute)(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
                                        reinterpret_cast<CUdeviceptr>(host)) != CUDA_SUCCESS;
@@ -38,7 +38,7 @@ bool pageable(const void* host) {
 
 /// Whether the CPU cannot access this GPU memory.
 bool hidden(CUdeviceptr device) {
-    const BesideCaptures beside;
+    const RelaxedCapture relaxed;
     CUmemorytype type{};
     bool managed = false;
     const auto ask = REAL(cuPointerGetAttribute);
@@ -54,20 +54,20 @@ bool of_other_gpu(CUdeviceptr device) {
            REAL(cuCtxGetDevice)(&current) != CUDA_SUCCESS || owner != current;
 }
 
-/// Whether a CUDA graph captures the copy.
+/// Whether the copy is captured into a CUDA graph.
 bool captured(const Copy& copy) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     const CUresult result = REAL(cuStreamIsCapturing)(copy.stream, &status);
     return result != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-/// Copies in pieces that end at `borders`.
-CUresult copied_in_pieces(const Copy& copy, std::vector<uintptr_t> borders) {
+/// Copies in pieces that end at `boundaries`.
+CUresult copied_in_pieces(const Copy& copy, std::vector<uintptr_t> boundaries) {
     const auto host = reinterpret_cast<uintptr_t>(copy.host);
-    borders.push_back(host + copy.bytes);
+    boundaries.push_back(host + copy.bytes);
     CUresult result = CUDA_SUCCESS;
-    for (size_t piece = 0, done = 0; piece < borders.size() && result == CUDA_SUCCESS; ++piece) {
-        const size_t bytes = borders[piece] - host - done;
+    for (size_t piece = 0, done = 0; piece < boundaries.size() && result == CUDA_SUCCESS; ++piece) {
+        const size_t bytes = boundaries[piece] - host - done;
         auto* const from = reinterpret_cast<void*>(host + done);
         result = copy.to_gpu ? REAL(cuMemcpyHtoDAsync_v2)(copy.device + done, from, bytes, copy.stream)
                              : REAL(cuMemcpyDtoHAsync_v2)(from, copy.device + done, bytes, copy.stream);
@@ -94,7 +94,7 @@ CUresult moved(const Copy& copy, Call&& call) {
         if (!earlier) release_pins(copy.host, copy.bytes);
         const CUresult result = call();
         if (result != CUDA_ERROR_INVALID_VALUE || !any_pins()) return result;
-        release_pins(copy.host, copy.bytes);  // another thread may have pinned a part of it
+        release_pins(copy.host, copy.bytes);  // another thread may have pinned part of it
         return call();
     };
     const bool may_stage = changes().stage && copy.to_gpu && copy.device;
@@ -113,27 +113,27 @@ CUresult moved(const Copy& copy, Call&& call) {
             return kept(kKeptRefused);
         count_copy(kChangedCopies, copy.bytes);
         if (changes().dry) return call();
-        const BesideCaptures beside;
+        const RelaxedCapture relaxed;
         return wait ? REAL(cuStreamSynchronize)(copy.stream) : CUDA_SUCCESS;
     }
     if (!changes().pin) return kept(kKeptSmall);
     use.emplace(copy.host, copy.bytes, true);
-    if (use->borders().size() > (copy.bytes >> 20) + 1) {  // many small ranges: pin the whole memory anew
+    if (use->boundaries().size() > (copy.bytes >> 20) + 1) {  // many small ranges: pin them again as one
         use.reset();
         release_pins(copy.host, copy.bytes);
         use.emplace(copy.host, copy.bytes, true);
     }
     if (!*use) return kept(use->why());
-    const bool whole = changes().dry || use->borders().empty();
+    const bool whole = changes().dry || use->boundaries().empty();
     if (!whole && !copy.device) {
         use.reset();
         never_pin(copy.host, copy.bytes);
         return kept(kKeptRefused);
     }
-    CUresult result = whole ? call() : copied_in_pieces(copy, use->borders());
+    CUresult result = whole ? call() : copied_in_pieces(copy, use->boundaries());
     // A copy of pageable memory returns once the program may reuse or read the host memory.
     if (result == CUDA_SUCCESS && !(copy.blocking && whole) && !changes().dry) {
-        const BesideCaptures beside;
+        const RelaxedCapture relaxed;
         result = REAL(cuStreamSynchronize)(copy.stream);
     }
     count_copy(kChangedCopies, copy.bytes);
@@ -156,7 +156,7 @@ Copy of_rows(const CUDA_MEMCPY2D* rows, bool blocking, CUstream stream) {
     return {host + first, bytes, 0, from_host, blocking, stream};
 }
 
-/// A copy between unified addresses; 0 bytes unless exactly one of them is in GPU memory.
+/// A copy between unified addresses; 0 bytes unless exactly one is in GPU memory.
 Copy of_any(CUdeviceptr to, CUdeviceptr from, size_t bytes, bool blocking, CUstream stream) {
     const Inside inside;
     if (!active()) return {};
@@ -171,33 +171,33 @@ Copy of_any(CUdeviceptr to, CUdeviceptr from, size_t bytes, bool blocking, CUstr
     return {host, bytes, to_gpu ? to : from, to_gpu, blocking, stream};
 }
 
-/// The stream of a call that has no stream, or a null stream.
+/// The stream of a call without a stream, or with a null stream.
 constexpr auto kLegacy = [](CUstream stream = nullptr) { return stream ? stream : CU_STREAM_LEGACY; };
-constexpr auto kOfThread = [](CUstream stream = nullptr) { return stream ? stream : CU_STREAM_PER_THREAD; };
+constexpr auto kPerThread = [](CUstream stream = nullptr) { return stream ? stream : CU_STREAM_PER_THREAD; };
 
-// The copy that each call requests. A call without a stream blocks.
-constexpr auto kToGpu = [](auto meant, CUdeviceptr to, const void* from, size_t bytes, auto... stream) {
-    return Copy{from, bytes, to, true, !sizeof...(stream), meant(stream...)};
+// The copy that a call requests. A call without a stream blocks.
+constexpr auto kToGpu = [](auto stream_of, CUdeviceptr to, const void* from, size_t bytes, auto... stream) {
+    return Copy{from, bytes, to, true, !sizeof...(stream), stream_of(stream...)};
 };
-constexpr auto kFromGpu = [](auto meant, void* to, CUdeviceptr from, size_t bytes, auto... stream) {
-    return Copy{to, bytes, from, false, !sizeof...(stream), meant(stream...)};
+constexpr auto kFromGpu = [](auto stream_of, void* to, CUdeviceptr from, size_t bytes, auto... stream) {
+    return Copy{to, bytes, from, false, !sizeof...(stream), stream_of(stream...)};
 };
-constexpr auto kEither = [](auto meant, CUdeviceptr to, CUdeviceptr from, size_t bytes, auto... stream) {
-    return of_any(to, from, bytes, !sizeof...(stream), meant(stream...));
+constexpr auto kEither = [](auto stream_of, CUdeviceptr to, CUdeviceptr from, size_t bytes, auto... stream) {
+    return of_any(to, from, bytes, !sizeof...(stream), stream_of(stream...));
 };
-constexpr auto kRows = [](auto meant, const CUDA_MEMCPY2D* rows, auto... stream) {
-    return of_rows(rows, !sizeof...(stream), meant(stream...));
+constexpr auto kRows = [](auto stream_of, const CUDA_MEMCPY2D* rows, auto... stream) {
+    return of_rows(rows, !sizeof...(stream), stream_of(stream...));
 };
 
 void must_arrive() {
     if (!g_must_arrive.exchange(true)) wait_for_staged();
 }
 
-// What wrappers do. Each takes the driver's call and its arguments.
+// The actions of wrappers. Each takes the driver's call and its arguments.
 
-template <const auto& Described, const auto& Meant>
+template <const auto& CopyOf, const auto& StreamOf>
 constexpr auto kMoves =
-    [](auto call, auto... arguments) { return moved(Described(Meant, arguments...), call); };
+    [](auto call, auto... arguments) { return moved(CopyOf(StreamOf, arguments...), call); };
 
 constexpr auto kNoted = [](auto call, auto...) {
     const CUresult result = call();
@@ -221,14 +221,14 @@ CUresult launched(CUfunction kernel, void** arguments, CUstream stream, auto cal
     if (changes().prefetch && !Inside::active()) prefetch(kernel, arguments, stream);
     return call();
 }
-template <const auto& Meant>
+template <const auto& StreamOf>
 constexpr auto kLaunches = [](auto call, CUfunction kernel, auto, auto, auto, auto, auto, auto, auto,
                               CUstream stream, void** arguments,
-                              void**) { return launched(kernel, arguments, Meant(stream), call); };
-template <const auto& Meant>
+                              void**) { return launched(kernel, arguments, StreamOf(stream), call); };
+template <const auto& StreamOf>
 constexpr auto kLaunchesEx =
     [](auto call, const CUlaunchConfig* how, CUfunction kernel, void** arguments, void**) {
-        return launched(kernel, arguments, Meant(how ? how->hStream : nullptr), call);
+        return launched(kernel, arguments, StreamOf(how ? how->hStream : nullptr), call);
     };
 
 constexpr auto kCreatesStream = [](auto call, CUstream*, unsigned flags, auto...) {
@@ -280,11 +280,11 @@ struct Wrapper;
 template <typename Call, const auto& What, typename... Arguments>
 struct Wrapper<Call, What, CUresult(Arguments...)> {
     static CUresult call(Arguments... arguments) {
-        static std::atomic<CUresult (*)(Arguments...)> known;
-        auto* const function = real(known, Call::kSymbol);
+        static std::atomic<CUresult (*)(Arguments...)> resolved;
+        auto* const function = real(resolved, Call::kSymbol);
         if (!function) return CUDA_ERROR_NOT_FOUND;
         const auto call = [&] {
-            const Inside inside;  // the driver frees memory, too
+            const Inside inside;  // the driver also frees memory
             return function(arguments...);
         };
         return What(call, arguments...);
@@ -296,9 +296,9 @@ struct Wrapper<Call, What, CUresult(Arguments...)> {
 #define BOTH(X, name, variant, ...) X(name, __VA_ARGS__) X(name##variant, __VA_ARGS__)
 #define OF_STREAM(X, name, variant, what, ...)        \
     X(name, what<__VA_ARGS__ __VA_OPT__(, ) kLegacy>) \
-    X(name##variant, what<__VA_ARGS__ __VA_OPT__(, ) kOfThread>)
+    X(name##variant, what<__VA_ARGS__ __VA_OPT__(, ) kPerThread>)
 
-/// Applies `X` to each call and the action of its wrapper.
+/// Applies `X` to each wrapped call and its action.
 #define CALLS(X)                                                                \
     X(cuGetProcAddress, kFinds)                                                 \
     X(cuGetProcAddress_v2, kFinds)                                              \
@@ -332,7 +332,7 @@ struct Wrapper<Call, What, CUresult(Arguments...)> {
     X(cuCtxEnablePeerAccess, kAfter<must_arrive>)                               \
     X(cuMemExportToShareableHandle, kAfter<must_arrive>)                        \
     X(cuMemGetHandleForAddressRange, kAfter<must_arrive>)                       \
-    /* these end registrations */                                               \
+    /* these end the pinning of host memory */                                  \
     X(cuCtxDestroy_v2, kAfter<end_context>)                                     \
     X(cuDevicePrimaryCtxRelease_v2, kAfter<end_context>)                        \
     X(cuDevicePrimaryCtxReset_v2, kAfter<end_context>)                          \
@@ -368,9 +368,9 @@ struct Wrapper<Call, What, CUresult(Arguments...)> {
     X(cuEventSynchronize, kAfter<expect_host_access>)                           \
     X(cuEventQuery, kAfter<expect_host_access>)
 
-// Each wrapper is exported with the name of its call, for programs that link the driver. The exported symbol
-// is an `ifunc`, because a macro cannot name the parameters of a function.
-#define SHOWN(name, ...)                                                                \
+// Each wrapper is exported with the name of its call, for programs that link with the driver. The exported
+// symbol is an `ifunc`, because a macro cannot name the parameters of a function.
+#define EXPORTED(name, ...)                                                             \
     namespace {                                                                         \
     struct Call_##name {                                                                \
         using Function = decltype(::name);                                              \
@@ -383,13 +383,13 @@ struct Wrapper<Call, What, CUresult(Arguments...)> {
     }                                                                                   \
     [[gnu::visibility("default"), gnu::ifunc("wrapper_" #name)]] decltype(::name) name; \
     }
-CALLS(SHOWN)
+CALLS(EXPORTED)
 
 namespace busfare::trial {
 
-std::span<const Shown> calls() {
-#define ROW(name, ...) Shown{#name, reinterpret_cast<void*>(wrapper_##name())},
-    static const Shown all[] = {CALLS(ROW)};
+std::span<const Wrapped> calls() {
+#define ROW(name, ...) Wrapped{#name, reinterpret_cast<void*>(wrapper_##name())},
+    static const Wrapped all[] = {CALLS(ROW)};
     return all;
 }
 

@@ -19,7 +19,7 @@ using Dlsym = void* (*)(void*, const char*);
 
 std::atomic<bool> g_active{false};
 
-Dlsym found_dlsym() {
+Dlsym c_library_dlsym() {
     // The oldest symbol version on each architecture; all later C libraries provide it.
 #ifdef __x86_64__
     return reinterpret_cast<Dlsym>(dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.2.5"));
@@ -35,8 +35,8 @@ void* loaded_driver() {
 }
 
 /// The wrapper of the driver's `symbol`, or null.
-void* shown(const char* symbol) {
-    for (const Shown& call : calls()) {
+void* wrapper_of(const char* symbol) {
+    for (const Wrapped& call : calls()) {
         if (std::strcmp(call.symbol, symbol) == 0) return call.function;
     }
     return nullptr;
@@ -63,7 +63,7 @@ Changes read_changes() {
 
 void replace(const char* base, void** function) {
     if (!function || !*function) return;
-    for (const Shown& call : calls()) {
+    for (const Wrapped& call : calls()) {
         // Only the wrapped version: other versions have different parameters.
         if (std::strncmp(call.symbol, base, std::strlen(base)) == 0 && *function == of_driver(call.symbol)) {
             *function = call.function;
@@ -73,7 +73,7 @@ void replace(const char* base, void** function) {
 }
 
 void* real_dlsym(void* handle, const char* name) {
-    static const Dlsym function = found_dlsym();
+    static const Dlsym function = c_library_dlsym();
     return function(handle, name);
 }
 
@@ -98,7 +98,7 @@ void set_active(bool active) {
 
 void begin() {
     static const bool once = [] {
-        // Exit handlers run in reverse order: the driver registers its handlers later, which run earlier.
+        // Exit handlers run in reverse order: the driver's, which are registered later, run first.
         std::atexit([] { set_active(false); });
         pthread_atfork(release_all_pins, nullptr, [] {
             set_active(false);
@@ -116,11 +116,11 @@ using namespace busfare::trial;
 /// Returns the wrappers for driver calls. Passes other names to the C library by a tail call, which keeps the
 /// caller's address for RTLD_NEXT.
 extern "C" [[gnu::visibility("default"), gnu::optimize("O2")]] void* dlsym(void* handle, const char* name) {
-    static const Dlsym function = found_dlsym();
+    static const Dlsym function = c_library_dlsym();
     if (name[0] != 'c' || name[1] != 'u' || Inside::active()) return function(handle, name);
-    void* const call = shown(name);
+    void* const call = wrapper_of(name);
     if (!call) return function(handle, name);
-    void *const found = function(handle, name), *const driver = of_driver(name);
-    if (found == call && !driver) return nullptr;  // exported by this library, but no function of the driver
-    return found && (found == driver || found == call) ? call : found;
+    void *const symbol = function(handle, name), *const driver = of_driver(name);
+    if (symbol == call && !driver) return nullptr;  // exported by this library, but not a driver function
+    return symbol && (symbol == driver || symbol == call) ? call : symbol;
 }

@@ -16,16 +16,16 @@ void* of_driver(const char* name);
 /// Replaces the driver's `function` with its wrapper, if there is one. `base`: its name without the version.
 void replace(const char* base, void** function);
 
-/// The driver's function behind a wrapper. No guarded static: that would deadlock with the loader's lock.
+/// The driver's function behind a wrapper. A guarded static would deadlock with the loader's lock.
 template <typename Function>
-Function* real(std::atomic<Function*>& known, const char* name) {
-    if (!known) known = reinterpret_cast<Function*>(of_driver(name));
-    return known;
+Function* real(std::atomic<Function*>& resolved, const char* name) {
+    if (!resolved) resolved = reinterpret_cast<Function*>(of_driver(name));
+    return resolved;
 }
-#define REAL(name)                                   \
-    ([]() {                                          \
-        static std::atomic<decltype(::name)*> known; \
-        return real(known, #name);                   \
+#define REAL(name)                                      \
+    ([]() {                                             \
+        static std::atomic<decltype(::name)*> resolved; \
+        return real(resolved, #name);                   \
     }())
 
 /// Scope in which CUDA calls on this thread come from the library, not from the program.
@@ -42,13 +42,13 @@ class Inside {
     [[gnu::tls_model("initial-exec")]] static inline thread_local bool t_inside = false;
 };
 
-/// Scope in which calls that are not permitted during graph capture do not invalidate the capture.
-class BesideCaptures {
+/// Scope in which calls that are not permitted during stream capture do not invalidate the capture.
+class RelaxedCapture {
   public:
-    BesideCaptures() { exchange(); }
-    ~BesideCaptures() { exchange(); }
-    BesideCaptures(const BesideCaptures&) = delete;
-    BesideCaptures& operator=(const BesideCaptures&) = delete;
+    RelaxedCapture() { exchange(); }
+    ~RelaxedCapture() { exchange(); }
+    RelaxedCapture(const RelaxedCapture&) = delete;
+    RelaxedCapture& operator=(const RelaxedCapture&) = delete;
 
   private:
     void exchange() {
@@ -67,16 +67,16 @@ struct Changes {
 };
 const Changes& changes();
 
-/// Whether the library is active. It is inactive before its start, during exit and in the child of a fork.
+/// Whether the library is active. It is inactive before start-up, during exit and in forked children.
 bool active();
 void set_active(bool active);
 
-/// A wrapper of the driver call `symbol`, whose name includes the version, such as `_v2_ptsz`.
-struct Shown {
+/// A wrapper of the driver call `symbol`, whose name includes its suffix, such as `_v2_ptsz`.
+struct Wrapped {
     const char* symbol;
     void* function;
 };
-std::span<const Shown> calls();
+std::span<const Wrapped> calls();
 
 /// Installs the exit and fork handlers at the first CUDA call.
 void begin();

@@ -66,14 +66,14 @@ void expect_host_access() {
 void prefetch(CUfunction kernel, void** arguments, CUstream stream) {
     if (!g_may_prefetch.load(std::memory_order_relaxed) || !arguments || !active()) return;
     const Inside inside;
-    const BesideCaptures beside;
+    const RelaxedCapture relaxed;
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     CUmemLocation gpu{};
     gpu.type = CU_MEM_LOCATION_TYPE_DEVICE;
     if (REAL(cuStreamIsCapturing)(stream, &status) != CUDA_SUCCESS || status ||
         REAL(cuCtxGetDevice)(&gpu.id) != CUDA_SUCCESS)
         return;
-    const std::unique_lock lock(g_mutex, std::try_to_lock);  // the driver may wait for the GPU meanwhile
+    const std::unique_lock lock(g_mutex, std::try_to_lock);  // its owner may wait for the GPU
     for (size_t number = 0, offset = 0, bytes = 0; lock; ++number) {
         // The runtime also passes a `CUkernel` as the function.
         if (REAL(cuFuncGetParamInfo)(kernel, number, &offset, &bytes) != CUDA_SUCCESS &&

@@ -26,7 +26,7 @@ void* next(const char* name) {
     }())
 
 /// Unpins a heap block.
-void release_piece(void* memory) {
+void release_block(void* memory) {
     if (memory && !Inside::active() && any_pins()) release_pins(memory, malloc_usable_size(memory), true);
 }
 
@@ -34,7 +34,7 @@ void release_pages(void* memory, size_t bytes) {
     if (!Inside::active() && any_pins()) release_pins(memory, bytes);
 }
 
-/// Resolves `free` early: a dlsym after a failed dlsym calls `free` for the error message.
+/// Resolves `free` early: a dlsym that follows a failed dlsym frees the error message.
 [[gnu::constructor]] void find_free() {
     void* volatile none = nullptr;  // not optimised away
     std::free(none);
@@ -45,29 +45,29 @@ void release_pages(void* memory, size_t bytes) {
 
 extern "C" {
 
-#define SHOWN [[gnu::visibility("default")]]
+#define EXPORTED [[gnu::visibility("default")]]
 
-SHOWN void free(void* memory) {
-    release_piece(memory);
+EXPORTED void free(void* memory) {
+    release_block(memory);
     NEXT(free)(memory);
 }
 
-SHOWN void* realloc(void* memory, size_t bytes) {
-    release_piece(memory);
+EXPORTED void* realloc(void* memory, size_t bytes) {
+    release_block(memory);
     return NEXT(realloc)(memory, bytes);
 }
 
-SHOWN int munmap(void* memory, size_t bytes) {
+EXPORTED int munmap(void* memory, size_t bytes) {
     release_pages(memory, bytes);
     return NEXT(munmap)(memory, bytes);
 }
 
-SHOWN int madvise(void* memory, size_t bytes, int advice) {
+EXPORTED int madvise(void* memory, size_t bytes, int advice) {
     if (advice == MADV_DONTNEED || advice == MADV_FREE || advice == MADV_REMOVE) release_pages(memory, bytes);
     return NEXT(madvise)(memory, bytes, advice);
 }
 
-SHOWN void* mremap(void* memory, size_t bytes, size_t new_bytes, int flags, ...) {
+EXPORTED void* mremap(void* memory, size_t bytes, size_t new_bytes, int flags, ...) {
     va_list more;
     va_start(more, flags);
     void* const place = flags & MREMAP_FIXED ? va_arg(more, void*) : nullptr;
@@ -78,21 +78,21 @@ SHOWN void* mremap(void* memory, size_t bytes, size_t new_bytes, int flags, ...)
     return NEXT(mremap)(memory, bytes, new_bytes, flags, place);
 }
 
-SHOWN void* mmap(void* memory, size_t bytes, int protection, int flags, int file, off_t offset) {
+EXPORTED void* mmap(void* memory, size_t bytes, int protection, int flags, int file, off_t offset) {
     if (flags & MAP_FIXED) release_pages(memory, bytes);
     return NEXT(mmap)(memory, bytes, protection, flags, file, offset);
 }
 
-SHOWN void* mmap64(void* memory, size_t bytes, int protection, int flags, int file, off64_t offset) {
+EXPORTED void* mmap64(void* memory, size_t bytes, int protection, int flags, int file, off64_t offset) {
     return mmap(memory, bytes, protection, flags, file, offset);
 }
 
-SHOWN int shmdt(const void* memory) {
+EXPORTED int shmdt(const void* memory) {
     if (!Inside::active()) release_all_pins();
     return NEXT(shmdt)(memory);
 }
 
-SHOWN int dlclose(void* library) {
+EXPORTED int dlclose(void* library) {
     if (!Inside::active()) release_all_pins();  // this may unmap the library's data
     return NEXT(dlclose)(library);
 }

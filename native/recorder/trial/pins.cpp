@@ -19,8 +19,8 @@ namespace {
 
 struct Range {
     uintptr_t end;    ///< end of the pages; the key is their start
-    uintptr_t first;  ///< the copied memory, in each of the pages; they exist until it is freed
-    uintptr_t last;
+    uintptr_t first;  ///< start of the copied memory; pages stay mapped until it is freed
+    uintptr_t last;   ///< its end
     CUcontext context;
     unsigned uses;    ///< copies in progress
     unsigned copies;  ///< all copies so far
@@ -30,11 +30,11 @@ using Ranges = std::map<uintptr_t, Range>;
 std::mutex g_mutex;  ///< guards the variables below, never destroyed: programs free memory until exit
 auto& g_pinned = *new Ranges;
 /// The pages of `g_pinned`, plus those being pinned. The driver frees memory while it holds locks that the
-/// holder of `g_mutex` may wait for; this shows, without `g_mutex`, that such memory is not pinned.
+/// holder of `g_mutex` may wait for; this map shows, without `g_mutex`, that such memory is not pinned.
 std::mutex g_pages_mutex;
 auto& g_pages = *new Ranges;
 auto& g_seen = *new std::map<uintptr_t, uintptr_t>;     ///< copied once
-auto& g_refused = *new std::map<uintptr_t, uintptr_t>;  ///< driver failed, or `never_pin`
+auto& g_refused = *new std::map<uintptr_t, uintptr_t>;  ///< the driver failed, or `never_pin`
 auto& g_brief = *new std::map<uintptr_t, unsigned>;     ///< times freed after few copies
 constexpr size_t kMostSeen = 4096;
 /// Memory that was freed kMostBrief times after at most kFewCopies copies is not pinned again.
@@ -48,7 +48,7 @@ uintptr_t page() {
     return size;
 }
 
-/// Records that the pages of a range are pinned, or with null, that they no longer are.
+/// Records that the pages of a range are pinned or, with null, that they no longer are.
 void note_pages(uintptr_t begin, const Range* range) {
     const std::lock_guard lock(g_pages_mutex);
     if (range) {
@@ -72,8 +72,8 @@ uint64_t most_pinned() {
     return most;
 }
 
-/// Whether the memory may be on a thread's stack, which is reused or unmapped without a library call: on that
-/// of the main thread, or behind a guard page, up to the size of a stack.
+/// Whether the memory may be on a stack, which is reused or unmapped without a library call: the stack of the
+/// main thread, or memory above a guard page, up to the size of a stack.
 bool of_stack(uintptr_t begin) {
     pthread_attr_t attributes;
     size_t bytes = 0;
@@ -103,7 +103,7 @@ Ranges::iterator unpin(Ranges::iterator at) {
     if (at->second.copies <= kFewCopies && g_brief.size() < kMostSeen) ++g_brief[at->first];
     const uint64_t begin = now_ns();
     if (active() && !changes().dry) {
-        const BesideCaptures beside;
+        const RelaxedCapture relaxed;
         CUcontext before = nullptr;
         REAL(cuCtxGetCurrent)(&before);
         if (before != at->second.context) REAL(cuCtxSetCurrent)(at->second.context);
@@ -133,7 +133,7 @@ Gaps unpinned(uintptr_t begin, uintptr_t end) {
 bool pin(uintptr_t begin, const Range& range) {
     note_pages(begin, &range);
     if (changes().dry) return true;
-    const BesideCaptures beside;
+    const RelaxedCapture relaxed;
     const uint64_t started = now_ns();
     const CUresult result = REAL(cuMemHostRegister_v2)(reinterpret_cast<void*>(begin), range.end - begin,
                                                        CU_MEMHOSTREGISTER_PORTABLE);
@@ -142,7 +142,7 @@ bool pin(uintptr_t begin, const Range& range) {
     return result == CUDA_SUCCESS;
 }
 
-/// Whether pages there may be pinned. `of_heap`: whether copies may have used the memory itself.
+/// Whether pages of the memory may be pinned. `of_heap`: only if copies may have used this heap block.
 bool may_be_pinned(const void* memory, size_t bytes, bool of_heap) {
     const auto begin = reinterpret_cast<uintptr_t>(memory), end = begin + bytes;
     if (begin >= g_highest.load(std::memory_order_relaxed) || end <= g_lowest.load(std::memory_order_relaxed))
@@ -167,7 +167,7 @@ PinUse::PinUse(const void* memory, size_t bytes, bool may_pin) {
     if (!gaps.empty() && !(may_pin && pin_gaps(gaps, first, last))) return;
     for (at = overlapping(g_pinned, begin, end, kRangeEnd); at != g_pinned.end() && at->first < end; ++at) {
         ++at->second.uses, ++at->second.copies;
-        if (at->first > first) borders_.push_back(at->first);
+        if (at->first > first) boundaries_.push_back(at->first);
     }
     begin_ = begin, end_ = end;
 }
@@ -230,7 +230,7 @@ void release_pins(const void* memory, size_t bytes, bool of_heap) {
         const Range& range = at->second;
         if (of_heap && (range.last <= begin || range.first >= end)) {
             ++at;
-        } else if (range.uses) {  // another thread still copies: wait
+        } else if (range.uses) {  // another thread is still copying: wait
             const uintptr_t key = at->first;
             lock.unlock();
             std::this_thread::yield();
@@ -255,7 +255,7 @@ void never_pin(const void* memory, size_t bytes) {
 
 void stop_pinning() {
     g_may_pin = false;
-    release_pins(nullptr, SIZE_MAX);  // waits for copies
+    release_pins(nullptr, SIZE_MAX);  // waits for copies in progress
 }
 
 void release_all_pins() {

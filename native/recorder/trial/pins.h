@@ -27,7 +27,7 @@ class PinUse {
 
     explicit operator bool() const { return end_ != 0; }
     /// Addresses at which one pinned range ends and the next begins. The driver rejects copies across them.
-    const std::vector<uintptr_t>& borders() const { return borders_; }
+    const std::vector<uintptr_t>& boundaries() const { return boundaries_; }
     /// Whether only part of the memory is pinned. The driver rejects such copies.
     bool partly() const { return partly_; }
     Count why() const { return why_; }
@@ -37,7 +37,7 @@ class PinUse {
     bool pin_gaps(const Gaps& gaps, uintptr_t first, uintptr_t last);
 
     uintptr_t begin_ = 0, end_ = 0;
-    std::vector<uintptr_t> borders_;
+    std::vector<uintptr_t> boundaries_;
     bool partly_ = false;
     Count why_ = kKeptFirstUse;
 };

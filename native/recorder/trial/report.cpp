@@ -32,16 +32,16 @@ Row* named(Row* rows) {
 
 /// Rows in the file of this process, or in private memory if the file cannot be created.
 Row* opened() {
-    static Row alone[kCounts];
+    static Row fallback[kCounts];
     const char* const prefix = std::getenv("BUSFARE_TRY_REPORT");
-    if (!prefix || !*prefix) return named(alone);
+    if (!prefix || !*prefix) return named(fallback);
     const std::string path = std::string(prefix) + "." + std::to_string(getpid());
     const int file = open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     void* mapped = MAP_FAILED;
-    if (ftruncate(file, sizeof alone) == 0)
-        mapped = mmap(nullptr, sizeof alone, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (ftruncate(file, sizeof fallback) == 0)
+        mapped = mmap(nullptr, sizeof fallback, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     close(file);
-    return named(mapped == MAP_FAILED ? alone : static_cast<Row*>(mapped));
+    return named(mapped == MAP_FAILED ? fallback : static_cast<Row*>(mapped));
 }
 
 std::atomic<Row*> g_rows{nullptr};

@@ -7,10 +7,10 @@
 namespace busfare::trial {
 
 /// Counters, in the order of `kNames` in report.cpp. `kKept…`: number of pageable copies left unchanged, each
-/// followed by their bytes.
+/// followed by the number of their bytes.
 enum Count : size_t {
     kFirstCall,  ///< ns of CLOCK_MONOTONIC
-    kFirstWork,  ///< the same, for the first copy or kernel
+    kFirstWork,  ///< likewise, of the first copy or kernel
     kLastCall,
     kPageableCopies,
     kPageableBytes,
@@ -52,7 +52,7 @@ uint64_t now_ns();
 /// Records the time of a CUDA call of the program. `first`: the counter for the first such call.
 void note_call(Count first = kFirstCall);
 
-/// Gives the child of a fork its own counters.
+/// Gives a forked child its own counters.
 void report_of_child();
 
 }  // namespace busfare::trial

@@ -22,8 +22,8 @@ constexpr size_t kBuffers = 16, kBufferBytes = size_t{4} << 20;
 constexpr size_t kShare = size_t{256} << 10;
 constexpr unsigned kMostThreads = 4;
 
-/// Threads that fill a buffer together. Each takes one share at a time: a descheduled thread delays no other.
-/// They run until the program ends.
+/// Threads that fill a buffer together. Each takes one share at a time: a descheduled thread does not delay
+/// the others. They run until the program ends.
 class Fillers {
   public:
     /// Copies like `memcpy`; one caller at a time.
@@ -70,7 +70,7 @@ class Fillers {
         pthread_sigmask(SIG_SETMASK, &before, nullptr);
     }
 
-    std::mutex mutex_;  ///< guards the remaining data to copy
+    std::mutex mutex_;  ///< guards the data left to copy
     char* to_ = nullptr;
     const char* from_ = nullptr;
     size_t left_ = 0;
@@ -95,7 +95,7 @@ auto& g_fillers = *new Fillers;
 /// The next buffer, after its last copy has completed; null on failure.
 Buffer* free_buffer(Ring& ring) {
     Buffer& buffer = ring.buffers[ring.next++ % kBuffers];
-    const BesideCaptures beside;
+    const RelaxedCapture relaxed;
     if (buffer.memory) return REAL(cuEventSynchronize)(buffer.sent) == CUDA_SUCCESS ? &buffer : nullptr;
     if (REAL(cuEventCreate)(&buffer.sent, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) return nullptr;
     const uint64_t begin = now_ns();
@@ -109,13 +109,13 @@ Buffer* free_buffer(Ring& ring) {
 
 bool staged(CUdeviceptr to, const void* from, size_t bytes, CUstream stream) {
     CUcontext context = nullptr;
-    // Another thread may wait for a kernel that this one is to launch.
+    // The owner may wait for a kernel that this thread is about to launch.
     const std::unique_lock lock(g_mutex, std::try_to_lock);
     if (!lock || REAL(cuCtxGetCurrent)(&context) != CUDA_SUCCESS || !context) return false;
     Ring& ring = g_rings[context];
     const auto* source = static_cast<const char*>(from);
     for (size_t at = 0; at < bytes;) {
-        // Several pieces: sending one overlaps filling the next.
+        // Several pieces, because sending one overlaps filling the next.
         const size_t piece = std::min({bytes - at, kBufferBytes, std::max(bytes / 4, size_t{1} << 20)});
         Buffer* const buffer = free_buffer(ring);
         if (!buffer) return false;
@@ -131,7 +131,7 @@ bool staged(CUdeviceptr to, const void* from, size_t bytes, CUstream stream) {
 void wait_for_staged() {
     if (!active()) return;
     const std::lock_guard lock(g_mutex);
-    const BesideCaptures beside;
+    const RelaxedCapture relaxed;
     for (auto& [context, ring] : g_rings) {
         for (const Buffer& buffer : ring.buffers) {
             if (buffer.memory) REAL(cuEventSynchronize)(buffer.sent);

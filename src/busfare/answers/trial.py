@@ -1,4 +1,4 @@
-"""The result of `try`: records a program, then alternates runs with and without changes made from outside."""
+"""The result of `try`. Records a program, then alternates runs with and without changes."""
 
 import math
 import tempfile
@@ -21,9 +21,9 @@ from busfare.measure.trial import BUSY_CORES, NS, Program, Run, busy_cores
 from busfare.questions import Try as Question
 from busfare.statements import Words, statement
 
-#: Fewer rounds show too little of the variation to stop early.
+#: Minimum number of rounds before stopping early: fewer do not show enough of the variation.
 ENOUGH_RUNS = 5
-#: After this many finished rounds, Ctrl-C ends the measurement and keeps its result.
+#: Ctrl-C keeps the result if at least this many rounds are finished.
 KEPT_RUNS = 2
 #: Rounds stop when the 95 % interval of every speedup is narrower than this share of the speedup; confidence level.
 NARROW, CONFIDENCE = 0.02, 0.95
@@ -31,7 +31,7 @@ NARROW, CONFIDENCE = 0.02, 0.95
 
 class Baseline(Struct, kw_only=True):
     """The unchanged program: median time from the first CUDA driver call to the last, with its 95 % interval, to the first
-    copy or kernel (`startup_seconds`), and of the whole process; `recorded_seconds`: the process with the recorder.
+    copy or kernel (`startup_seconds`), and of the whole process; `recorded_seconds`: process with the recorder.
     """
 
     measured_seconds: float
@@ -73,8 +73,8 @@ class Tried(Predicted, kw_only=True):
 
 
 class Try(Struct, tag_field="schema", tag="busfare.try/1", kw_only=True):
-    """The measurements. `varying_numbers`: numbers in the output that are not compared: they vary between unchanged runs.
-    `interrupted`: Ctrl-C ended the rounds early.
+    """The measurements. `varying_numbers`: how many numbers in the output are not compared (times, or
+    varying between unchanged runs). `interrupted`: Ctrl-C ended the rounds early.
     """
 
     command: str
@@ -95,14 +95,14 @@ class Try(Struct, tag_field="schema", tag="busfare.try/1", kw_only=True):
 
 
 class ProgramFailed(BusfareError):  # noqa: N818 (the program failed, not busfare)
-    """The program fails without any change."""
+    """The unchanged program fails."""
 
 
 def tried(
     command: Sequence[str], question: Question, predictions: Predictions, progress: Progress | None
 ) -> Try:
     """Runs `command` as often as needed. Raises InputError or NoGpuError if it cannot be run, ProgramFailed if it fails
-    without any change. A KeyboardInterrupt after two or more rounds ends the measurement; the result says so.
+    unchanged. A KeyboardInterrupt after two or more rounds ends the measurement; the result says so.
     """
     program = Program(command, question.compare, question.timeout)
 
@@ -110,7 +110,7 @@ def tried(
         if progress:
             progress(share, what)
 
-    with tempfile.TemporaryDirectory(prefix="busfare-try-") as folder, program.files_apart():
+    with tempfile.TemporaryDirectory(prefix="busfare-try-") as folder, program.files_set_aside():
         say(0.0, "running unchanged")
         first = _checked(program.run(DRY), program)
         if missing := [path for path in question.compare if not path.is_file()]:
@@ -155,8 +155,8 @@ def _checked(run: Run, program: Program) -> Run:
 def _rounds(
     program: Program, changes: Sequence[str], most: int, first: Run, say: Callable[[float, str], None]
 ) -> tuple[bool, list[Words], list[Run], dict[str, list[Run]]]:
-    """Runs at most `most` rounds, every second one in reverse order; stops early when all speedups have narrow intervals.
-    Does not repeat a change that makes the program fail. First: whether Ctrl-C ended them, and remarks.
+    """Runs at most `most` rounds, every other round in reverse order; stops early when all speedups have narrow intervals.
+    Does not repeat a change that makes the program fail. Returns whether Ctrl-C ended the rounds, remarks, and the runs.
     """
     if not changes:
         return False, [], [first], {}
@@ -214,7 +214,7 @@ def _interval(times: Sequence[float]) -> list[float] | None:
 
 
 def _log_speedup(unchanged: Sequence[Run], changed: Sequence[Run]) -> tuple[float, float]:
-    """Mean log speedup over the pairs of runs of each round, and half the width of its interval."""
+    """Mean log speedup over the rounds, and half the width of its interval."""
     pairs = zip(unchanged, changed, strict=False)
     ratios = [math.log(_timed(before) / _timed(after)) for before, after in pairs]
     return mean(ratios), _half_interval(ratios)

@@ -30,9 +30,9 @@ CHANGES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
 }
 #: A change is tried if it may save at least this share of the run.
 WORTH_TRYING = 0.01
-#: A run that counts what pinning would change, but changes nothing.
+#: A run that counts the copies that pinning would change, but changes nothing.
 DRY = "dry,pin"
-#: Buffers of `pin,async`, bytes; maximum number of threads that fill them; their assumed speedup over one thread.
+#: Size of the ring of `pin,async`, bytes; maximum number of threads that fill it; their assumed speedup over one thread.
 RING, FILL_THREADS, FILL_SPEEDUP = 64 << 20, 4, 2
 
 
@@ -44,7 +44,7 @@ class Refused(Struct):
 
 
 class Predictions(NamedTuple):
-    """Predict the gain of a change, and report, from a trace or a folder of traces."""
+    """Functions that predict the gain of a change, and that report findings, from a trace or a folder of traces."""
 
     what_if: Callable[..., WhatIf]
     report: Callable[..., Any]
@@ -90,7 +90,7 @@ def _recorded(recording: Path, first: Run, fault: str) -> tuple[list[Trace], lis
         cause = str(error).removeprefix(f"{recording}: ").partition(";")[0]
         silent = first.cuda_seconds is None
         return [], [statement("try.no-calls") if silent else statement("try.not-recorded", why=cause)]
-    # A launcher, such as mpirun, may use CUDA, too.
+    # Launchers such as mpirun may use CUDA, too, but run no GPU operations.
     traces = [trace for trace in traces if trace.operations.height] or traces
     every = (omission for trace in traces for omission in trace.omissions)
     failed = next((omission.what for omission in every if omission.id == "failed-calls"), None)
@@ -122,7 +122,7 @@ def _gain(
         return Gain(None, reason=why), statement("try.no-migrations") if change == "prefetch" else None
     if predicted.gain_seconds is None:
         return Gain(None, reason=None if predicted.reason is UNSET else predicted.reason), None
-    # Processes run in parallel: use the mean cost of a process.
+    # Processes run in parallel: use the mean cost per process.
     pinned_bytes = first.counts["pinned_bytes"] / len(traces)
     costs = [_costs(trace, question.recorded_on, change, pinned_bytes) for trace in traces]
     allocating, cost, least, most = (sum(part) / len(traces) for part in zip(*costs, strict=True))
@@ -136,7 +136,7 @@ def _gain(
 def _predicted(
     change: str, question: Question, recording: Path, traces: Sequence[Trace], predictions: Predictions
 ) -> WhatIf:
-    """For all processes as a job. If they exchange no messages: for the process that gains least."""
+    """Predicts all processes as a job or, if they exchange no messages, the process that gains least."""
     options = {"recorded_on": question.recorded_on, **CHANGES[change][0]}
     try:
         return predictions.what_if(recording if len(traces) > 1 else traces[0].path, **options)
@@ -148,8 +148,8 @@ def _predicted(
 
 
 def _share(change: str, traces: Sequence[Trace], first: Run) -> float:
-    """The share of the gain that the library can achieve: the share of copies that the dry run would change, or of
-    migrations to the GPU. `pin,async` also changes copies of buffers that the program allocates for a single copy.
+    """The share of the gain that the library can achieve: of copies, those that it would change; of migrations, those to
+    the GPU. `pin,async` also changes copies of buffers that the program allocates for a single copy.
     """
     if change == "pin":
         return min(1.0, first.counts["changed_bytes"] / first.counts["pageable_bytes"])

@@ -41,14 +41,14 @@ class Difference(Struct):
 
 @dataclass(frozen=True)
 class Lines:
-    """The lines of an output. Each is its text without numbers, and its numbers."""
+    """The lines of an output: for each, its text without numbers, and the numbers."""
 
     texts: list[bytes]
     numbers: list[list[bytes]]
 
     @classmethod
     def of(cls, output: bytes) -> "Lines":
-        # The width of a table's columns depends on the numbers.
+        # Column widths of tables depend on the numbers: collapse white space.
         lines = [b" ".join(line.split()) for line in re.split(rb"[\r\n]+", output)]
         return cls([NUMBER.sub(MARK, line) for line in lines], [NUMBER.findall(line) for line in lines])
 
@@ -95,7 +95,7 @@ class Reference:
         """The first line of `changed` that differs from the unchanged runs; None if there is none."""
         if changed in self.runs:
             return None
-        # Whether the unchanged runs differ only in numbers.
+        # The unchanged runs differ in more than numbers, or are too long to compare by line.
         if len({tuple(lines.texts) for lines in self._lines}) != 1 or len(self._lines) < len(self.runs):
             return self._of_lines_in_any_order(changed)
         first, lines = self._lines[0], Lines.of(changed)
@@ -115,7 +115,7 @@ class Reference:
         return None
 
     def _of_lines_in_any_order(self, changed: bytes) -> Difference | None:
-        """If unchanged runs also differ in lines: the lines common to all must be present, and no line may be new."""
+        """For unchanged runs whose lines differ: all common lines must be present, and no line may be new."""
         if len(self._lines) < len(self.runs):
             return Difference(
                 self.name, 1, f"{len(self.runs[0]):,} bytes", f"{len(changed):,} bytes that differ"

@@ -1,5 +1,5 @@
-"""Runs a program for `busfare try`: unchanged, with the recorder, and with changes. A library between the program and the
-CUDA driver makes the changes.
+"""Runs a program for `busfare try`: unchanged, with the recorder, and with changes. A preloaded library makes
+the changes: it intercepts CUDA driver calls.
 """
 
 import os
@@ -30,11 +30,11 @@ VARIABLE = "BUSFARE_TRY_"
 MOST_TIMES, MORE_S = 10, 30
 #: Seconds between SIGTERM and SIGKILL.
 END_S = 5
-#: Launchers tell each process of a job its number of ranks.
+#: Variables in which launchers pass the number of ranks of a job.
 RANKS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
 #: Signals that end this process and the program.
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-#: CPU load is sampled for this time before each round, s; more busy cores than this disturb the measurement.
+#: Seconds for which CPU load is sampled before each round; more busy cores than BUSY_CORES disturb the measurement.
 WATCHED_S, BUSY_CORES = 0.1, 1.0
 
 
@@ -42,7 +42,7 @@ WATCHED_S, BUSY_CORES = 0.1, 1.0
 class Run:
     """A finished run. `status`: None after a timeout. `seconds`: of the whole process. `cuda_seconds`, `startup_seconds`:
     from the first CUDA driver call to the last, and to the first copy or kernel. `counts`: counters of the library by name,
-    summed over processes. `kept`: copies that it left unchanged, and their bytes, by reason.
+    summed over processes. `kept`: number and bytes of the copies left unchanged, by reason.
     """
 
     status: int | None
@@ -65,36 +65,36 @@ class Program:
 
     def __init__(self, command: Sequence[str], compare: Sequence[Path], timeout: float | None) -> None:
         if not command:
-            raise InputError("no program to try; give it after `--`: busfare try -- ./app")
+            raise InputError("no program given; put it after `--`: busfare try -- ./app")
         if (program := shutil.which(command[0])) is None:
             raise InputError(f"{command[0]}: not found or not executable; check its path and permissions")
         if any(os.environ.get(name, "1") != "1" for name in RANKS):
             raise InputError(
-                "`try` cannot run as a rank; let it start the job: busfare try -- mpirun -n 4 ./app"
+                "`try` cannot run as an MPI rank; let it launch the job: busfare try -- mpirun -n 4 ./app"
             )
         if shared_library("libcuda.so.1") is None:
             raise NoGpuError("no NVIDIA driver (cannot load libcuda.so.1); run `try` on a machine with a GPU")
         self.library = recorder_library().with_name(LIBRARY)
         if set(" :") & set(str(self.library)):
-            raise InputError(f"{self.library}: paths with spaces or colons cannot be preloaded; move busfare")
+            raise InputError(f"{self.library}: cannot preload paths with spaces or colons; move busfare")
         if not self.library.is_file():
             raise InputError(f"{self.library} is missing; reinstall busfare")
         self.command, self.compare, self.timeout = [program, *command[1:]], compare, timeout
         self._starting, self._stopped_by = False, 0
-        #: Equal outputs of several runs are kept once: they may be large.
+        #: Identical outputs are stored once, because they may be large.
         self._outputs: dict[bytes, bytes] = {}
 
     @contextmanager
-    def files_apart(self) -> Iterator[None]:
+    def files_set_aside(self) -> Iterator[None]:
         """Renames the files of `compare`, and restores them at the end of the context."""
         for path in self.compare:
             if path.exists() and not path.is_file():
                 raise InputError(f"{path} is not a file; give a file that the program writes")
             if path.is_symlink():
                 raise InputError(f"{path} is a symbolic link; give the file that it points to")
-            if (apart := _apart(path)).exists():
-                raise InputError(f"{apart} is from an interrupted run; move it back to {path} or delete it")
-        apart_of = {path: path.rename(_apart(path)) for path in self.compare if path.is_file()}
+            if (backup := _backup(path)).exists():
+                raise InputError(f"{backup} is from an interrupted run; move it back to {path} or delete it")
+        backups = {path: path.rename(_backup(path)) for path in self.compare if path.is_file()}
         # Without handlers, these signals would leave the program running and the files renamed.
         before = {number: signal.getsignal(number) for number in ENDING if current_thread() is main_thread()}
         before = {
@@ -109,11 +109,11 @@ class Program:
                 signal.signal(number, handler)
             for path in self.compare:
                 path.unlink(missing_ok=True)
-            for path, apart in apart_of.items():
-                apart.rename(path)
+            for path, backup in backups.items():
+                backup.rename(path)
 
     def _stop(self, number: int, *_: object) -> None:
-        """Handles a signal that ends this process; waits for a program that is just starting, which would survive."""
+        """Handles a signal that ends this process. Defers it while a program starts, which would survive it."""
         self._stopped_by = number
         if not self._starting:
             raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
@@ -169,7 +169,7 @@ class Program:
                 late.set()
                 _end(process)
 
-            # Not `wait(timeout)`: it polls only every 50 ms.
+            # Not `wait(timeout)`, which polls only every 50 ms.
             timer = Timer(timeout or 0.0, end_late)
             try:
                 self._starting = False
@@ -194,14 +194,14 @@ class Program:
         return Run(None if late.is_set() else 128 - status if status < 0 else status, seconds, written, last)
 
 
-def _apart(path: Path) -> Path:
-    """The name of a file of `compare` during the runs."""
+def _backup(path: Path) -> Path:
+    """The name to which a file of `compare` is renamed during the runs."""
     return path.with_name(f"{path.name}.before-try")
 
 
 @contextmanager
 def _input() -> Iterator[int]:
-    """Standard input, from its start, if it is a file; otherwise /dev/null."""
+    """Standard input, rewound to its start, if it is a file; otherwise /dev/null."""
     is_file = False
     with suppress(OSError):
         is_file = stat.S_ISREG(os.fstat(0).st_mode)
@@ -235,12 +235,12 @@ def _with_reports(run: Run, folder: Path) -> Run:
     kept = {reason: (counts[f"kept {reason}"], counts[f"{reason} bytes"]) for reason in reasons}
     cuda = (max(end for _, end in spans) - min(begin for begin, _ in spans)) * NS if spans else None
     startup = (min(works) - min(begin for begin, _ in spans)) * NS if works else None
-    # A single call takes no time from first to last.
+    # The time is 0 if there was only a single call.
     return replace(run, cuda_seconds=cuda or None, startup_seconds=startup, counts=counts, kept=kept)
 
 
 def busy_cores() -> float | None:
-    """Number of busy cores of this host; None where /proc/stat is missing."""
+    """Number of busy cores of this host; None if /proc/stat cannot be read."""
 
     def busy_ticks() -> int:
         user, nice, system, _, _, irq, soft, *_ = map(int, Path("/proc/stat").read_text().split()[1:11])

@@ -24,11 +24,11 @@ Recorded = Literal[
     "default", "kernels", "copies", "sets", "calls", "all-calls", "waits", "events", "memory", "managed", "markers",
     "overheads", "graphs", "addresses", "messages",
 ]  # fmt: skip
-#: The changes of `try` except environment variables and LAUNCHERS.
-MADE_OUTSIDE = ("pin", "pin,async", "prefetch", "spin", "block")
-#: Commands that place a program on CPUs and memory.
+#: The changes that the library of `try` makes.
+LIBRARY_CHANGES = ("pin", "pin,async", "prefetch", "spin", "block")
+#: Commands that bind a program to CPUs and memory.
 LAUNCHERS = ("numactl ", "taskset ")
-#: Runs of each variant: fewer than three give no useful interval.
+#: Rounds of `try`: fewer than three give no useful interval.
 LEAST_RUNS, MOST_RUNS = 3, 1000
 #: Ints of a vector.
 LEAST_INTS, MOST_INTS = 1 << 20, 1 << 28
@@ -73,22 +73,22 @@ class Record(Question):
 
 def tried_change(value: Any) -> str:
     """'pin', 'pin,async', 'prefetch', 'spin', 'block', an environment variable 'NAME=VALUE', or a command of LAUNCHERS that
-    runs the program, 'numactl -N 0'.
+    runs the program, such as 'numactl -N 0'.
     """
-    if value in MADE_OUTSIDE or re.match(r"[A-Z_][A-Z0-9_]*=", str(value)):
+    if value in LIBRARY_CHANGES or re.match(r"[A-Z_][A-Z0-9_]*=", str(value)):
         return str(value)
     if str(value).startswith(LAUNCHERS):
         if not shutil.which(launcher := str(value).split()[0]):
             raise InputError(f"{q.shown(value)}: {launcher} is not installed; install it")
         return str(value)
-    changes = "; ".join([*MADE_OUTSIDE, "an environment variable NAME=VALUE"])
+    changes = "; ".join([*LIBRARY_CHANGES, "an environment variable NAME=VALUE"])
     raise InputError(f"{q.shown(value)} is unknown; give {changes}; or numactl or taskset with options")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Try(Question):
-    """`change`: the changes to try (default: those that may help); `runs`: most runs of each variant; `compare`: files that
-    the program writes; `timeout`: of one run, s; `recorded_on`: the node of this machine, for predictions.
+    """`change`: the changes to try (default: those that may help); `runs`: maximum number of rounds; `compare`: files that
+    the program writes; `timeout`: time limit of a run, s; `recorded_on`: the node of this machine, for predictions.
     """
 
     change: Annotated[tuple[str, ...], q.repeated(tried_change)] = ()

@@ -20,7 +20,7 @@ OUTPUTS = {
 WRONG = {
     "altered": "it alters the output",
     "failed": "it makes the program fail",
-    "timeout": "the program exceeds the time limit with it",
+    "timeout": "it makes the program exceed the time limit",
 }
 #: Why the library did not change a copy.
 KEPT = {
@@ -30,7 +30,7 @@ KEPT = {
     "host-visible": "to managed or mapped memory",
     "stack": "on the stack",
     "refused": "that cannot be pinned",
-    "limit": "above half of the free memory",
+    "limit": "beyond half the free memory",
     "brief": "freed after at most two copies",
 }
 
@@ -54,15 +54,15 @@ def trial_document(result: Try) -> Document:
         blocks.append(Items([f"{row.change}: {row.reason}" for row in result.refused], "Not tried"))
     if result.varying_numbers:
         what = several(result.varying_numbers, "number")
-        blocks.append(Text(f"Not compared: {what} in the output (times, or different in unchanged runs)."))
+        blocks.append(Text(f"Ignored {what} in the output (times, or varying between unchanged runs)."))
     if result.advice:
         sites = [f" {site}." for site in result.call_sites]
-        blocks.append(Text("".join([result.advice, *sites]), title="To make it permanent"))
+        blocks.append(Text("".join([result.advice, *sites]), title="Make it permanent"))
     return Document(f"busfare try: {result.command}", result.command, facts, blocks, EXPLAINED)
 
 
 def _verdict(result: Try) -> str:
-    """The fastest change that keeps the output, and the changes that slow the program down or break it."""
+    """The fastest change that preserves the output, and the changes that slow the program down or break it."""
     wrong = {row.change: WRONG[row.output] for row in result.runs if row.output in WRONG}
     speedups = {row.change: row.speedup for row in result.runs if row.change not in wrong and row.certain}
     certain = {change: speedup for change, speedup in speedups.items() if speedup is not None}
@@ -70,7 +70,7 @@ def _verdict(result: Try) -> str:
     if best is not None and certain[best] > 1:
         process = next(row.process_seconds for row in result.runs if row.change == best) or 0.0
         line = (
-            f"`{best}` makes the program {ratio(certain[best])} as fast from its first CUDA call to its last. The whole "
+            f"`{best}` speeds up the program by {ratio(certain[best])} from its first CUDA call to its last. The whole "
             f"process takes {time(process)} instead of {time(result.baseline.process_seconds)}."
         )
     elif not result.runs:
@@ -80,7 +80,7 @@ def _verdict(result: Try) -> str:
         if any(row.wide for row in result.runs):
             line += " The intervals are wide; more rounds (`--runs`) narrow them."
     slower = [
-        f"`{change}` slows it down: {ratio(speedup)}." for change, speedup in certain.items() if speedup < 1
+        f"`{change}` slows it down to {ratio(speedup)}." for change, speedup in certain.items() if speedup < 1
     ]
     unusable = [f"Do not use `{change}`: {why}." for change, why in wrong.items()]
     return " ".join([line, *slower, *unusable])
