@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from busfare.measure.outputs import MOST_COMPARED, Reference, compared
 
+SEQUENCE = b"1\n2\n3\n4\n5\n"
 LOG = b"epoch 1 loss 2.301\nepoch 2 loss 1.998\nTime: 0.31 s\nchecksum 7f3a\n"
 
 
@@ -36,6 +37,20 @@ def verdict(unchanged: list[bytes], changed: bytes) -> str:
             b"step 1 in 9\nstep 2 in 9\n",
             "same",
         ),
+        # A number that varies in few of the lines with its text is compared in the others.
+        ([SEQUENCE + b"71", SEQUENCE + b"72"], SEQUENCE + b"73", "same"),
+        ([SEQUENCE + b"71", SEQUENCE + b"72"], SEQUENCE.replace(b"4", b"5") + b"73", "altered"),
+        ([SEQUENCE + b"1.00001", SEQUENCE + b"1.00002"], SEQUENCE.replace(b"4", b"4.00001") + b"1", "same"),
+        # Lines that are new in each unchanged run.
+        ([b"file /tmp/ab\nsum 5\n", b"file /tmp/cd\nsum 5\n"], b"file /tmp/ef\nsum 5\n", "same"),
+        ([b"file /tmp/ab\nsum 5\n", b"file /tmp/cd\nsum 5\n"], b"file /tmp/ef\nsum 6\n", "altered"),
+        ([b"took 1.02 s\n"], b"took 980 ms\n", "same"),  # another unit
+        ([b"elapsedTime= 00:00:12\n"], b"elapsedTime= 00:01:02\n", "same"),
+        ([b"12.5 \xc2\xb5s, 31 samples/second\n"], b"9 \xc2\xb5s, 44 samples/second\n", "same"),
+        ([b"min: -1.5\n"], b"min: -999\n", "altered"),  # not minutes
+        ([b"S = 3.25, velocity 12.5 m/s\n"], b"S = 3.25, velocity 99.9 m/s\n", "altered"),
+        ([b"\x01 1 2\n", b"\x01 1 2\n"], b"\x01  1 2\n", "altered"),  # no text
+        ([b"\x01 1 2\n", b"\x01 1 3\n"], b"\x01 1 4\n", "same"),
         # Lines in a different order: lines common to all unchanged runs must be present.
         ([b"rank a\nrank b\nsum 9\n", b"rank b\nrank a\nsum 9\n"], b"rank b\nrank a\nsum 9\n", "identical"),
         ([b"rank a\nrank b\nsum 9\n", b"rank b\nrank a\nsum 9\n"], b"rank b\nrank a\nfailed\n", "altered"),
@@ -63,9 +78,20 @@ def test_the_first_altered_line_is_reported() -> None:
 
 
 def test_numbers_that_are_not_compared_are_counted() -> None:
-    assert Reference("", [LOG]).left_out == 1
-    assert Reference("", [b"a 1\n", b"a 2\n"]).left_out == 1
-    assert Reference("", [b"a 1\n", b"a 1\n"]).left_out == 0
+    def left_out(*unchanged: bytes) -> int:
+        reference = Reference("", unchanged)
+        reference.difference(b"another\n")
+        return reference.left_out
+
+    assert left_out(LOG) == 1
+    assert left_out(b"a 1\n", b"a 2\n") == 1
+    assert left_out(b"a 1\n", b"a 1\n") == 0
+
+
+def test_a_late_difference_in_a_long_line_is_shown() -> None:
+    _, difference = compared([Reference("", [b"a" * 5000 + b"b"])], [b"a" * 5000 + b"c"])
+    assert difference is not None
+    assert (difference.unchanged[-1], difference.changed[-1]) == ("b", "c")
 
 
 def test_long_outputs_must_be_identical() -> None:

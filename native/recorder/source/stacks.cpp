@@ -47,13 +47,13 @@ std::string readable(const char* symbol) {
     return text;
 }
 
-/// The program's own file, which the loader names as it was called.
+/// The program's file. Never destroyed: stacks are also written at exit.
 const std::string& program() {
-    static const std::string path = [] {
+    static const auto& path = *new std::string([] {
         char text[PATH_MAX];
         const ssize_t length = ::readlink("/proc/self/exe", text, sizeof text);
         return std::string(text, length > 0 ? static_cast<size_t>(length) : 0);
-    }();
+    }());
     return path;
 }
 

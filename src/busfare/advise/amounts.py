@@ -26,22 +26,25 @@ def time(seconds: float) -> str:
     return f"{seconds / 1e-9:.0f} ns".replace("-", "−") if seconds else "0 s"
 
 
-def between(seconds: float | None, low: float | None, high: float | None) -> str:
-    """A predicted time with its range, in the unit of the time: '12.3 ms (11.1–13.9)'. Without a range, or with both ends
-    equal to the time, only the time. With ends far apart, or without a time, only the ends: '3.18–38.5 µs'.
+def between(
+    seconds: float | None, low: float | None, high: float | None, *, is_measured: bool = False
+) -> str:
+    """A time with its range, in the unit of the time: '12.3 ms (11.1–13.9)'. Without a range, or with both ends equal to the
+    time, only the time. Without a time, or if it is predicted and the ends are far apart, only the ends: '3.18–38.5 µs'.
     """
     if low is None or high is None or seconds == 0 or low == high == seconds:
         return "–" if seconds is None else time(seconds)
     shown = time(high if seconds is None else seconds)
     unit = shown.rpartition(" ")[2]
+    only_ends = seconds is None or (is_wide(low, high) and not is_measured)
     limit = {"s": 1.0, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9}[unit]
     if low < 0 or high / limit > 9_999_500:  # no dash beside a sign, and units that suit the ends
         ends = f"{time(low)} to {time(high)}"
-        return ends if seconds is None or is_wide(low, high) else f"{shown} ({ends})"
+        return ends if only_ends else f"{shown} ({ends})"
     ends = "–".join(
         f"{end:.3g}" if abs(end) < 999.5 else f"{end:,.0f}" for end in (low / limit, high / limit)
     )
-    return f"{ends} {unit}" if seconds is None or is_wide(low, high) else f"{shown} ({ends})"
+    return f"{ends} {unit}" if only_ends else f"{shown} ({ends})"
 
 
 def rate(bytes_per_second: float | None) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from shlex import join
-from statistics import mean, median, stdev
+from statistics import median, stdev
 
 from msgspec import Struct, field
 
@@ -31,7 +31,7 @@ NARROW, CONFIDENCE = 0.02, 0.95
 
 class Baseline(Struct, kw_only=True):
     """The unchanged program: median time from the first CUDA driver call to the last, with its 95 % interval, to the first
-    copy or kernel (`startup_seconds`), and of the whole process; `recorded_seconds`: process with the recorder.
+    copy or kernel (`startup_seconds`), and of the whole process; `recorded_seconds`: process with the recorder, if it works.
     """
 
     measured_seconds: float
@@ -39,7 +39,7 @@ class Baseline(Struct, kw_only=True):
     startup_seconds: float | None
     process_seconds: float
     runs: int
-    recorded_seconds: float
+    recorded_seconds: float | None
     pageable_bytes: int
 
 
@@ -125,7 +125,7 @@ def tried(
             program, list(gains), question.runs, first, say
         )
         result = _result(program.command, question, unchanged, changed, gains, refused)
-        result.baseline.recorded_seconds = recorded.seconds
+        result.baseline.recorded_seconds = None if fault else recorded.seconds
         result.interrupted, result.remarks = interrupted, [*remarks, *disturbances]
         best = max(result.runs, key=lambda row: row.speedup or 0.0, default=None)
         if (
@@ -146,9 +146,9 @@ def _fault(run: Run, limit: str) -> str:
     return how + (f"; last line: {run.last_line}" if run.last_line else "")
 
 
-def _checked(run: Run, program: Program) -> Run:
+def _checked(run: Run, program: Program, when: str = "") -> Run:
     if fault := _fault(run, "--timeout"):
-        raise ProgramFailed(f"{join(program.command)}: the unchanged program {fault}")
+        raise ProgramFailed(f"{join(program.command)}: the unchanged program {fault}{when}")
     return run
 
 
@@ -172,7 +172,9 @@ def _rounds(
             share = 0.3 + 0.7 * (number + place / len(order)) / most
             say(share, f"round {number + 1} of at most {most}: {change or 'unchanged'}")
             if not change:
-                unchanged.append(_checked(program.run(), program))
+                unchanged.append(
+                    _checked(program.run(), program, f" (in round {number + 1}; earlier runs succeeded)")
+                )
                 continue
             run = program.run(change, first.seconds)
             changed[change].append(run)
@@ -187,9 +189,8 @@ def _rounds(
                 raise
             interrupted, remarks = True, [statement("try.interrupted", rounds=number, most=most)]
             break
-        if number + 1 >= ENOUGH_RUNS and all(
-            change in failed or _narrow(unchanged, changed[change]) for change in changes
-        ):
+        halves = (_half_log_speedup(unchanged, changed[name]) for name in changes if name not in failed)
+        if number + 1 >= ENOUGH_RUNS and 2 * max(halves, default=0.0) < NARROW:
             break
     remarks += [statement("try.busy", cores=max(busy))] if max(busy) > BUSY_CORES else []
     return interrupted, remarks, unchanged, changed
@@ -209,19 +210,14 @@ def _half_interval(values: Sequence[float]) -> float:
 
 def _interval(times: Sequence[float]) -> list[float] | None:
     """95 % interval around the median, s; None for a single run. Shape (runs,)."""
-    half = _half_interval(times)
-    return [max(0.0, median(times) - half), median(times) + half] if math.isfinite(half) else None
+    half = _half_interval([math.log(time) for time in times])
+    return [median(times) * math.exp(sign * half) for sign in (-1, 1)] if math.isfinite(half) else None
 
 
-def _log_speedup(unchanged: Sequence[Run], changed: Sequence[Run]) -> tuple[float, float]:
-    """Mean log speedup over the rounds, and half the width of its interval."""
+def _half_log_speedup(unchanged: Sequence[Run], changed: Sequence[Run]) -> float:
+    """Half the width of the interval of the log speedup, from the speedup of each round."""
     pairs = zip(unchanged, changed, strict=False)
-    ratios = [math.log(_timed(before) / _timed(after)) for before, after in pairs]
-    return mean(ratios), _half_interval(ratios)
-
-
-def _narrow(unchanged: Sequence[Run], changed: Sequence[Run]) -> bool:
-    return 2 * _log_speedup(unchanged, changed)[1] < NARROW
+    return _half_interval([math.log(_timed(before) / _timed(after)) for before, after in pairs])
 
 
 def _result(
@@ -243,7 +239,7 @@ def _result(
         startup_seconds=median(startups) if startups else None,
         process_seconds=median(run.seconds for run in unchanged),
         runs=len(unchanged),
-        recorded_seconds=0.0,
+        recorded_seconds=None,
         pageable_bytes=unchanged[0].counts.get("pageable_bytes", 0),
     )
     return Try(
@@ -298,6 +294,6 @@ def _tried(
     times = [_timed(run) for run in runs]
     row.measured_seconds, row.measured_range_seconds = median(times), _interval(times)
     row.process_seconds = median(run.seconds for run in runs)
-    ratio, half = _log_speedup(unchanged, runs)
-    row.speedup, row.speedup_range = math.exp(ratio), [math.exp(ratio - half), math.exp(ratio + half)]
+    row.speedup, half = whole / row.measured_seconds, _half_log_speedup(unchanged, runs)
+    row.speedup_range = [row.speedup * math.exp(sign * half) for sign in (-1, 1)]
     return row

@@ -2,6 +2,7 @@
 the changes: it intercepts CUDA driver calls.
 """
 
+import math
 import os
 import shutil
 import signal
@@ -33,7 +34,7 @@ END_S = 5
 #: Variables in which launchers pass the number of ranks of a job.
 RANKS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
 #: Signals that end this process and the program.
-ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 #: Seconds for which CPU load is sampled before each round; more busy cores than BUSY_CORES disturb the measurement.
 WATCHED_S, BUSY_CORES = 0.1, 1.0
 
@@ -94,7 +95,6 @@ class Program:
                 raise InputError(f"{path} is a symbolic link; give the file that it points to")
             if (backup := _backup(path)).exists():
                 raise InputError(f"{backup} is from an interrupted run; move it back to {path} or delete it")
-        backups = {path: path.rename(_backup(path)) for path in self.compare if path.is_file()}
         # Without handlers, these signals would leave the program running and the files renamed.
         before = {number: signal.getsignal(number) for number in ENDING if current_thread() is main_thread()}
         before = {
@@ -102,28 +102,33 @@ class Program:
         }
         for number in before:
             signal.signal(number, self._stop)
+        backups = dict[Path, Path]()
         try:
+            for path in filter(Path.is_file, self.compare):
+                backups[path] = path.rename(_backup(path))
             yield
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
             for path in self.compare:
-                path.unlink(missing_ok=True)
-            for path, backup in backups.items():
-                backup.rename(path)
+                with suppress(OSError):  # one that cannot be restored must not keep the others from it
+                    path.unlink(missing_ok=True)
+                    backups.get(path, path).rename(path)
 
     def _stop(self, number: int, *_: object) -> None:
         """Handles a signal that ends this process. Defers it while a program starts, which would survive it."""
-        self._stopped_by = number
-        if not self._starting:
+        again, self._stopped_by = bool(self._stopped_by), number
+        if (
+            not self._starting and not again
+        ):  # the program is ended once: a second signal would leave it running
             raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
 
     def recorded(self, folder: Path, unchanged_seconds: float) -> Run:
-        """Runs the program with the recorder, which writes to the new `folder`. The time limit is that of a changed run."""
+        """Runs the program with the recorder, which writes to the new `folder`. Its time limit is that of a changed run."""
         folder.mkdir()
         name = f"{os.getpid()}-{time.time_ns()}"
         variables = environment(f"{folder}/", Record(stacks=True), self.command)
-        run = self._run(variables | {"BUSFARE_RECORD_RUN": name}, MOST_TIMES * unchanged_seconds + MORE_S)
+        run = self._run(variables | {"BUSFARE_RECORD_RUN": name}, self._limit(unchanged_seconds))
         for file in folder.glob("*"):
             add_lines(file, name)
         return run
@@ -144,10 +149,14 @@ class Program:
             }
             if equals:
                 variables[name] = f"{self.library} {value}" if name == "LD_PRELOAD" else value
-            most = None if unchanged_seconds is None else MOST_TIMES * unchanged_seconds + MORE_S
-            most = self.timeout if most is None else min(most, self.timeout or most)
-            run = self._run(variables, most, launcher)
+            run = self._run(variables, self._limit(unchanged_seconds), launcher)
             return _with_reports(run, Path(folder))
+
+    def _limit(self, unchanged_seconds: float | None) -> float | None:
+        """The time limit of a run, s; None if there is none."""
+        most = math.inf if unchanged_seconds is None else MOST_TIMES * unchanged_seconds + MORE_S
+        most = min(most, self.timeout or math.inf)
+        return most if math.isfinite(most) else None
 
     def _run(self, variables: Mapping[str, str], timeout: float | None, launcher: Sequence[str] = ()) -> Run:
         for path in self.compare:
@@ -211,10 +220,13 @@ def _input() -> Iterator[int]:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Ends the program and its child processes."""
+    """Ends the program and all processes of its session."""
     for number in (signal.SIGTERM, signal.SIGKILL) if process.poll() is None else (signal.SIGKILL,):
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, number)
+        for file in Path("/proc").glob("[1-9]*/stat"):
+            with suppress(OSError, IndexError):
+                # State, parent, process group and session follow the name, which may contain spaces.
+                if file.read_text(errors="replace").rpartition(")")[2].split()[3] == str(process.pid):
+                    os.kill(int(file.parent.name), number)
         with suppress(subprocess.TimeoutExpired):
             process.wait(END_S)
 

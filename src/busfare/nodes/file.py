@@ -38,14 +38,9 @@ _AMD = re.compile(r"mi\d|rx|vega|radeon|instinct|amd|gfx")
 _MODEL = re.compile(r"(?!\d+gb$)[a-z]*\d{2,}[a-z]*")
 #: The tables of a node file, by the fields of a node.
 _TABLES = {
-    "components": "component",
-    "links": "link",
-    "curves": "curve",
-    "contentions": "contention",
-    "costs": "cost",
-    "kernels": "kernels",
-    "collectives": "collectives",
-}
+    "components": "component", "links": "link", "curves": "curve", "contentions": "contention", "costs": "cost",
+    "kernels": "kernels", "collectives": "collectives",
+}  # fmt: skip
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True, rename=_TABLES):

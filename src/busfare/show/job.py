@@ -33,13 +33,9 @@ from busfare.statements import statement
 Name = Callable[[Called], str]
 #: What the figures are called.
 WORDS = {
-    "makespan_seconds": "whole run",
-    "kernel_seconds": "kernels",
-    "communication_seconds": "communication",
-    "transfer_seconds": "transfers",
-    "exposed_seconds": "exposed transfers",
-    "transfer_bytes": "bytes moved",
-}
+    "makespan_seconds": "whole run", "kernel_seconds": "kernels", "communication_seconds": "communication",
+    "transfer_seconds": "transfers", "exposed_seconds": "exposed transfers", "transfer_bytes": "bytes moved",
+}  # fmt: skip
 #: Figures whose outermost traces are drawn.
 DRAWN = ("makespan_seconds", "exposed_seconds")
 MOST = 10

@@ -184,11 +184,7 @@ def kv_document(result: PlanKvResult) -> Document:
             result.ranking,
             "",
             {"layout": "layout"},
-            {
-                "predicted": str,
-                "rate": lambda row: rate(moved / row.predicted_seconds),
-                "calls": "calls",
-            },
+            {"predicted": str, "rate": lambda row: rate(moved / row.predicted_seconds), "calls": "calls"},
             {"limited by": "limited_by"},
             notes=[ranges(result.ranking[0])],
         ),

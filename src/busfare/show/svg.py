@@ -12,24 +12,12 @@ from busfare.printable import printable
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8c8c8c")
 #: What each colour means wherever it is not a legend that says so. What is predicted has the same, hatched or dashed.
 COLOUR = {
-    "kernels": "#56b4e9",
-    "communication": "#2b2f8f",
-    "h2d": "#e69f00",
-    "d2h": "#009e73",
-    "other copies": "#d982b5",
-    "memory sets": "#e3d04a",
-    "copies": "#d55e00",
-    "calls": "#6d7782",
-    "waits": "#9a66d4",
-    "launches": "#f5c7ab",
-    "gaps between operations": "#86683c",
-    "CPU time between API calls": "#8f2748",
-    "CPU wake-up": "#c9ced4",
-    "start-up": "#b7c278",
-    "ranges": "#a8c4b8",
-    "whole run": "#7a8b2f",
-    "others": "#b5a59c",
-}
+    "kernels": "#56b4e9", "communication": "#2b2f8f", "h2d": "#e69f00", "d2h": "#009e73",
+    "other copies": "#d982b5", "memory sets": "#e3d04a", "copies": "#d55e00", "calls": "#6d7782",
+    "waits": "#9a66d4", "launches": "#f5c7ab", "gaps between operations": "#86683c",
+    "CPU time between API calls": "#8f2748", "CPU wake-up": "#c9ced4", "start-up": "#b7c278",
+    "ranges": "#a8c4b8", "whole run": "#7a8b2f", "others": "#b5a59c",
+}  # fmt: skip
 #: Parts of a critical path that are drawn as something else is.
 DRAWN_AS = {"unexplained waits": "waits", "CPU time in API calls": "calls", "other": "others"}
 WIDTH, LETTER, LINE = 1000, 7.2, 22

@@ -1,7 +1,7 @@
 """The document of `try`: predicted and measured times of each change."""
 
 from busfare.advise.amounts import between, percent, ratio, several, size, time
-from busfare.answers.trial import Tried, Try
+from busfare.answers.trial import Baseline, Tried, Try
 from busfare.show.blocks import bar
 from busfare.show.document import Block, Document, Figure, Items, Table, Text, table
 from busfare.show.svg import COLOUR, Bar, Bars, BarSeries
@@ -18,32 +18,26 @@ OUTPUTS = {
     "timeout": "TIMED OUT",
 }  # fmt: skip
 WRONG = {
-    "altered": "it alters the output",
-    "failed": "it makes the program fail",
+    "altered": "it alters the output", "failed": "the changed program fails",
     "timeout": "it makes the program exceed the time limit",
-}
+}  # fmt: skip
 #: Why the library did not change a copy.
 KEPT = {
-    "small": "in small copies",
-    "first-use": "in first copies of buffers",
-    "capture": "in CUDA graphs",
-    "host-visible": "to managed or mapped memory",
-    "stack": "on the stack",
-    "refused": "that cannot be pinned",
-    "limit": "beyond half the free memory",
-    "brief": "freed after at most two copies",
-}
+    "small": "in small copies", "first-use": "in first copies of buffers", "capture": "in CUDA graphs",
+    "host-visible": "to managed or mapped memory", "stack": "on the stack", "refused": "that cannot be pinned",
+    "limit": "beyond half the free memory", "brief": "freed after at most two copies",
+}  # fmt: skip
 
 
 def trial_document(result: Try) -> Document:
     """The measured changes, the changes not tried, and how to make the best change in the source."""
     result = worded(result)
     base = result.baseline
-    unchanged = between(base.measured_seconds, *(base.measured_range_seconds or (None, None)))
     startup = "" if base.startup_seconds is None else f"; CUDA start-up {time(base.startup_seconds)}"
+    recorded = "" if base.recorded_seconds is None else f", {time(base.recorded_seconds)} with the recorder"
     facts = (
-        f"unchanged: {unchanged} in {several(base.runs, 'run')}{startup}; whole process {time(base.process_seconds)}, "
-        f"{time(base.recorded_seconds)} with the recorder; pageable copies {size(base.pageable_bytes)}"
+        f"unchanged: {_measured(base)} in {several(base.runs, 'run')}{startup}; whole process {time(base.process_seconds)}"
+        f"{recorded}; pageable copies {size(base.pageable_bytes)}"
     )
     blocks: list[Block] = [Text(_verdict(result), "verdict")]
     blocks += [Text(remark, "warning") for remark in result.remarks]
@@ -86,10 +80,12 @@ def _verdict(result: Try) -> str:
     return " ".join([line, *slower, *unusable])
 
 
-def _changes(result: Try) -> Table:
-    def measured(row: Tried) -> str:
-        return between(row.measured_seconds, *(row.measured_range_seconds or (None, None)))
+def _measured(runs: Baseline | Tried) -> str:
+    low, high = runs.measured_range_seconds or (None, None)
+    return between(runs.measured_seconds, low, high, is_measured=True)
 
+
+def _changes(result: Try) -> Table:
     def speedup(row: Tried) -> str:
         if row.speedup is None or row.speedup_range is None:
             return "–"
@@ -98,7 +94,7 @@ def _changes(result: Try) -> Table:
 
     figures = {
         "predicted": lambda row: row.shown(row.predicted_seconds),
-        "measured": measured,
+        "measured": _measured,
         "speedup": speedup,
         "whole process": lambda row: between(row.process_seconds, None, None),
     }
@@ -106,12 +102,16 @@ def _changes(result: Try) -> Table:
 
 
 def _bars(result: Try) -> Figure:
-    base = result.baseline.measured_seconds
     rows = [row for row in result.runs if row.measured_seconds is not None]
-    measured = BarSeries("measured", RUN, [bar(base), *(bar(row.measured_seconds or 0.0) for row in rows)])
-    predicted = BarSeries("predicted", RUN, [Bar(None), *map(bar, rows)])
-    names = ["unchanged", *(row.change for row in rows)]
-    return Figure("runs", Bars(names, [measured, predicted], "first to last CUDA call; hatched: predicted"))
+    runs: list[Baseline | Tried] = [result.baseline, *rows]
+    bars = [
+        Bar(s := run.measured_seconds, time(s or 0.0), *(run.measured_range_seconds or ())) for run in runs
+    ]
+    series, axis = [BarSeries("measured", RUN, bars)], "first to last CUDA call"
+    if any(row.predicted_seconds is not None for row in rows):
+        series.append(BarSeries("predicted", RUN, [Bar(None), *map(bar, rows)]))
+        axis += "; hatched: predicted"
+    return Figure("runs", Bars(["unchanged", *(row.change for row in rows)], series, axis))
 
 
 def _notes(row: Tried, pageable_bytes: int) -> list[str]:
@@ -131,6 +131,9 @@ def _notes(row: Tried, pageable_bytes: int) -> list[str]:
         lines.append(f"{row.change}: left unchanged: {', '.join(kept)}.")
     if row.difference:
         line = f", line {row.difference.line}" if row.difference.line else ""
-        what = f"{row.difference.unchanged!r} became {row.difference.changed!r}"
+        before, after = (
+            repr(text) if text else "nothing" for text in (row.difference.unchanged, row.difference.changed)
+        )
+        what = f"{before} became {after}"
         lines.append(f"{row.change}: {row.difference.output}{line}: {what}.")
     return lines

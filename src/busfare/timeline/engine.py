@@ -28,19 +28,11 @@ IN_CALLS = "CPU time in API calls"
 START_UP = "start-up"
 #: Steps of the critical path as people read them.
 PARTS = {
-    "kernel": "kernels",
-    "graph": "kernels",
-    "communication": "communication",
-    "copy": "copies",
-    "migration": "copies",
-    "set": "memory sets",
-    "launch": "launches",
-    "queue": "gaps between operations",
-    "unexplained": UNEXPLAINED,
-    "host": "CPU time between API calls",
-    "call": IN_CALLS,
+    "kernel": "kernels", "graph": "kernels", "communication": "communication", "copy": "copies",
+    "migration": "copies", "set": "memory sets", "launch": "launches", "queue": "gaps between operations",
+    "unexplained": UNEXPLAINED, "host": "CPU time between API calls", "call": IN_CALLS,
     "wake-up": "CPU wake-up",
-}
+}  # fmt: skip
 #: Those during which a GPU limits the run; the host is busy with copies, too.
 OF_GPUS = ("kernels", "communication", "gaps between operations")
 #: Those during which the host works, or is to be told that something has ended.

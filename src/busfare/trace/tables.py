@@ -209,13 +209,9 @@ DEVICES: Schema = {
 }
 
 STREAMS: Schema = {
-    "process": pl.Int32(),
-    "device": pl.Int32(),
-    "context": pl.Int32(),
-    "stream": pl.Int32(),
-    "kind": pl.Enum(STREAM_KINDS),
-    "priority": pl.Int32(),
-}
+    "process": pl.Int32(), "device": pl.Int32(), "context": pl.Int32(), "stream": pl.Int32(),
+    "kind": pl.Enum(STREAM_KINDS), "priority": pl.Int32(),
+}  # fmt: skip
 
 #: Why a kernel's bytes are not counted: its rows differ, it shares its bare name, their cells hold no number, it has none.
 UNCOUNTED = ("rows-differ", "shared-name", "no-number", "no-row")

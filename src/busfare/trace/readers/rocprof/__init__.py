@@ -32,32 +32,20 @@ CSV = re.compile(
 CSV_KERNELS = re.compile(rb"(?i)[^\n]*\b(?:kernel_name\b[^\n]*start_timestamp|kernelname\b[^\n]*beginns)\b")
 #: Ours and, in order of preference, theirs, in lower case.
 COLUMNS: dict[str, tuple[str, ...]] = {
-    "start_ns": ("start_timestamp", "beginns"),
-    "end_ns": ("end_timestamp", "endns"),
-    "correlation": ("correlation_id",),
-    "process": ("process_id", "pid"),
-    "thread": ("thread_id", "tid"),
+    "start_ns": ("start_timestamp", "beginns"), "end_ns": ("end_timestamp", "endns"),
+    "correlation": ("correlation_id",), "process": ("process_id", "pid"), "thread": ("thread_id", "tid"),
     "name": ("kernel_name", "kernelname", "function", "direction", "product_name"),
-    "category": ("domain", "kind"),
-    "stream": ("stream_id", "queue_id", "queue-id"),
-    "agent": ("agent_id", "gpu_id", "gpu-id"),
-    "source_agent": ("source_agent_id",),
-    "destination_agent": ("destination_agent_id",),
-    "vgprs": ("vgpr_count", "arch_vgpr_count", "arch_vgpr"),
+    "category": ("domain", "kind"), "stream": ("stream_id", "queue_id", "queue-id"),
+    "agent": ("agent_id", "gpu_id", "gpu-id"), "source_agent": ("source_agent_id",),
+    "destination_agent": ("destination_agent_id",), "vgprs": ("vgpr_count", "arch_vgpr_count", "arch_vgpr"),
     "accumulating": ("accum_vgpr_count", "accum_vgpr"),
     "shared_bytes": ("lds_block_size", "group_segment_size", "lds"),
     **{f"grid_{side}": (f"grid_size_{side}",) for side in "xyz"},
-    **{f"block_{side}": (f"workgroup_size_{side}",) for side in "xyz"},
-    "size": ("allocation_size",),
-    "address": ("address",),
-    "operation": ("operation",),
-    "type": ("agent_type",),
-    "node": ("node_id",),
-    "place": ("logical_node_id",),
-    "copy_engines": ("num_sdma_engines",),
-    "multiprocessors": ("cu_count",),
+    **{f"block_{side}": (f"workgroup_size_{side}",) for side in "xyz"}, "size": ("allocation_size",),
+    "address": ("address",), "operation": ("operation",), "type": ("agent_type",), "node": ("node_id",),
+    "place": ("logical_node_id",), "copy_engines": ("num_sdma_engines",), "multiprocessors": ("cu_count",),
     "guid": ("guid",),
-}
+}  # fmt: skip
 #: What a file holds, by columns that it has; the first that fits.
 KINDS: tuple[tuple[str, set[str]], ...] = (
     ("counters", {"counter_name"}),

@@ -57,15 +57,10 @@ RECORDS: dict[str, Paths] = {
     **dict.fromkeys(("hip_api", "hsa_api", "rccl_api", "marker_api"), TIMED),
 }
 AGENTS: Paths = {
-    "agent": "id.handle",
-    "type": "type",
-    "node": "node_id",
-    "device": "logical_node_type_id",
-    "product": "product_name",
-    "name": "name",
-    "multiprocessors": "cu_count",
+    "agent": "id.handle", "type": "type", "node": "node_id", "device": "logical_node_type_id",
+    "product": "product_name", "name": "name", "multiprocessors": "cu_count",
     "copy_engines": "num_sdma_engines",
-}
+}  # fmt: skip
 SYMBOLS: Paths = {
     "kernel": "kernel_id",
     "name": "formatted_kernel_name",

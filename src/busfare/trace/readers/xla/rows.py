@@ -46,14 +46,10 @@ HOST = re.compile(r"(?:\S+ )?/host:(?!metadata).*")
 STREAM = re.compile(r"(?:Stream )?#(\d+)")
 #: Stats of events, and the columns of `ON_GPU` and `ON_HOST` that they are.
 STATS = {
-    "correlation_id": "correlation",
-    "context_id": "context_id",
-    "kernel_details": "kernel_details",
-    "memcpy_details": "memcpy_details",
-    "memset_details": "memset_details",
-    "cuda_graph_node_id": "graph_node",
+    "correlation_id": "correlation", "context_id": "context_id", "kernel_details": "kernel_details",
+    "memcpy_details": "memcpy_details", "memset_details": "memset_details", "cuda_graph_node_id": "graph_node",
     "cuda_graph_exec_id": "graph",
-}
+}  # fmt: skip
 #: The columns of those that are whole numbers.
 NUMBERS = {name for name, kind in ON_GPU.items() if kind == pl.Int64()}
 #: Frames of Python's functions, which are called so.
