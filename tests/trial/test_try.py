@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -170,6 +171,22 @@ def test_a_program_that_fails_with_the_recorder_is_measured_without_predictions(
     done = command("--change", "spin", "--runs", "3", "--", "sh", "-c", script)
     assert done.returncode == 0
     assert "with the recorder, the program exits with status 9" in " ".join(done.stdout.split())
+
+
+def test_processes_in_groups_of_their_making_end_with_the_program(command: Command, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "started")
+    script = 'timeout 1000 sh -c "echo \\$\\$ > started; exec sleep 1000" & cat started >> processes'
+    assert command("--change", "spin", "--runs", "3", "--", "sh", "-c", script).returncode == 0
+    ended = [Path("/proc", process, "stat") for process in (tmp_path / "processes").read_text().split()]
+    assert len(ended) > 6
+
+    def run() -> list[Path]:
+        return [file for file in ended if file.exists() and ") Z " not in file.read_text()]
+
+    for _ in range(600):
+        if run():
+            time.sleep(0.1)
+    assert not run()
 
 
 def test_identical_outputs_are_stored_once(

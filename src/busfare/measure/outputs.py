@@ -102,9 +102,9 @@ class Reference:
         """The numbers that vary, as line and place; by text and place, the relative difference that other numbers may have:
         any if VARIES of the lines with this text vary, a small one if they vary by rounding.
         """
-        first, *others = self._unchanged
+        first, *rest = self._unchanged
         varying, largest = set[tuple[int, int]](), dict[tuple[bytes, int], float]()
-        for later in others:
+        for later in rest:
             for line, ((text, ours), (_, theirs)) in enumerate(zip(first, later, strict=True)):
                 for place, (a, b) in enumerate(zip(ours, theirs, strict=True) if ours != theirs else ()):
                     if a != b:

@@ -66,7 +66,7 @@ class Bars:
         bars = max(len(self.labels) * bars_per_label, 1)
         thick = 9 if bars > 60 else 13 if bars > 24 else 18
         row = thick * bars_per_label + 8
-        left = min(LETTER * max((len(short(label)) for label in self.labels), default=0) + 14, 330)
+        left = min(LETTER * max((len(short(label)) for label in self.labels), default=0) + 18, 330)
         right = 30 + LETTER * max((len(bar.label) for s in self.series for bar in s.bars), default=0)
         kinds = [{bar.predicted for bar in s.bars if bar.value is not None} for s in self.series]
         needs_legend = len(self.series) > 1 or len(set().union(*kinds)) > 1
