@@ -1,6 +1,5 @@
 #include "pins.h"
 
-#include <pthread.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -72,18 +71,14 @@ uint64_t most_pinned() {
     return most;
 }
 
-/// Whether the memory may be on a stack, which is reused or unmapped without a library call: the stack of the
-/// main thread, or memory above a guard page, up to the size of a stack.
-bool of_stack(uintptr_t begin) {
-    pthread_attr_t attributes;
-    size_t bytes = 0;
-    if (pthread_getattr_default_np(&attributes) == 0) pthread_attr_getstacksize(&attributes, &bytes);
-    uintptr_t low = 0, high = 0, guarded = 0;
+/// Whether the memory is on a stack, which is reused or unmapped without a library call.
+bool of_stack(uintptr_t begin, uintptr_t end) {
+    if (of_thread(begin, end)) return true;
+    uintptr_t high = 0;
     std::ifstream maps("/proc/self/maps");
     for (std::string line; std::getline(maps, line);) {
-        std::sscanf(line.c_str(), "%lx-%lx", &low, &high);
-        if (begin < high) return line.ends_with("[stack]") || (low == guarded && begin < low + bytes);
-        guarded = line.find("---p") != std::string::npos && high - low <= 4 * page() ? high : 0;
+        std::sscanf(line.c_str(), "%*x-%lx", &high);
+        if (begin < high) return line.ends_with("[stack]");
     }
     return true;
 }
@@ -190,7 +185,7 @@ bool PinUse::pin_gaps(const Gaps& gaps, uintptr_t first, uintptr_t last) {
     why_ = kKeptRefused;
     if (overlapping(g_refused, first, last, kEnd) != g_refused.end()) return false;
     why_ = kKeptStack;
-    if (of_stack(first)) return false;
+    if (of_stack(first, last)) return false;
     Range range{};
     REAL(cuCtxGetCurrent)(&range.context);
     for (const auto& [low, high] : gaps) {

@@ -54,4 +54,7 @@ bool any_pins();
 /// Unpins the memory and never pins it again.
 void never_pin(const void* memory, size_t bytes);
 
+/// Whether the memory overlaps the stack of a thread other than the main thread.
+bool of_thread(uintptr_t begin, uintptr_t end);
+
 }  // namespace busfare::trial
