@@ -79,8 +79,6 @@ CUresult copied_in_pieces(const Copy& copy, std::vector<uintptr_t> boundaries) {
 /// Performs a copy that the program requests: unchanged (`call`) or with pinned memory.
 template <typename Call>
 CUresult moved(const Copy& copy, Call&& call) {
-    begin();
-    note_call(kFirstWork);
     if (Inside::active() || !active()) return call();
     const Inside inside;
     if (copy.blocking) expect_host_access();
@@ -103,6 +101,13 @@ CUresult moved(const Copy& copy, Call&& call) {
         use.reset();
         never_pin(copy.host, copy.bytes);  // graph launches copy it without a driver call
         return kept(kKeptCapture);
+    }
+    // The driver copies so little to a buffer of its own and returns; a copy of pinned memory would wait
+    // here.
+    if (!copy.blocking && copy.to_gpu && copy.bytes <= kLeastStaged) {
+        use.reset();
+        if (earlier) never_pin(copy.host, copy.bytes);
+        return kept(kKeptSmall);
     }
     if (may_stage && !earlier && copy.bytes >= kLeastStaged) {
         if (!hidden(copy.device)) return kept(kKeptVisible);
@@ -137,7 +142,6 @@ CUresult moved(const Copy& copy, Call&& call) {
         result = REAL(cuStreamSynchronize)(copy.stream);
     }
     count_copy(kChangedCopies, copy.bytes);
-    note_call();
     return result;
 }
 
@@ -195,14 +199,16 @@ void must_arrive() {
 
 // The actions of wrappers. Each takes the driver's call and its arguments.
 
-template <const auto& CopyOf, const auto& StreamOf>
-constexpr auto kMoves =
-    [](auto call, auto... arguments) { return moved(CopyOf(StreamOf, arguments...), call); };
-
 constexpr auto kNoted = [](auto call, auto...) {
     const CUresult result = call();
     note_call();
     return result;
+};
+template <const auto& CopyOf, const auto& StreamOf>
+constexpr auto kMoves = [](auto call, auto... arguments) {
+    begin();
+    if (!counted(kFirstWork)) note_call(kFirstWork);
+    return kNoted([&] { return moved(CopyOf(StreamOf, arguments...), call); });
 };
 template <void (*First)()>
 constexpr auto kAfter = [](auto call, auto...) {
@@ -332,8 +338,11 @@ struct Wrapper<Call, What, CUresult(Arguments...)> {
     X(cuCtxEnablePeerAccess, kAfter<must_arrive>)                               \
     X(cuMemExportToShareableHandle, kAfter<must_arrive>)                        \
     X(cuMemGetHandleForAddressRange, kAfter<must_arrive>)                       \
+    X(cuMemPoolSetAccess, kAfter<must_arrive>)                                  \
+    X(cuMemSetAccess, kAfter<must_arrive>)                                      \
     /* these end the pinning of host memory */                                  \
     X(cuCtxDestroy_v2, kAfter<end_context>)                                     \
+    X(cuCtxDetach, kAfter<end_context>)                                         \
     X(cuDevicePrimaryCtxRelease_v2, kAfter<end_context>)                        \
     X(cuDevicePrimaryCtxReset_v2, kAfter<end_context>)                          \
     /* these may copy host memory that is partly pinned */                      \
