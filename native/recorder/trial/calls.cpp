@@ -102,8 +102,7 @@ CUresult moved(const Copy& copy, Call&& call) {
         never_pin(copy.host, copy.bytes);  // graph launches copy it without a driver call
         return kept(kKeptCapture);
     }
-    // The driver copies so little to a buffer of its own and returns; a copy of pinned memory would wait
-    // here.
+    // The driver stages so few bytes and returns; a copy of pinned memory would wait for the GPU here.
     if (!copy.blocking && copy.to_gpu && copy.bytes <= kLeastStaged) {
         use.reset();
         if (earlier) never_pin(copy.host, copy.bytes);

@@ -48,8 +48,7 @@ bool release_pages(void* memory, size_t bytes, int error = EAGAIN) {
     return false;
 }
 
-/// The stack of a running thread. It lives in thread-local storage, so that ending threads do not call
-/// `free`.
+/// The stack of a running thread, in thread-local storage: threads that end must not call `free`.
 struct Stack {
     uintptr_t low, high;
     Stack *next, **link;  ///< `link` points to the pointer to this

@@ -47,8 +47,7 @@ class PinUse {
 void release_pins(const void* memory, size_t bytes, bool of_heap = false);
 void release_all_pins();
 
-/// Disables pinning, and unpins everything: memory in use when its copies complete, as they may wait for the
-/// caller.
+/// Disables pinning and unpins everything: memory in use, when its copies end, which may wait for the caller.
 void stop_pinning();
 bool any_pins();
 /// Whether pages of the memory may be pinned. `of_heap`: only if copies may have used this heap block.
