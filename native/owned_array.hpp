@@ -20,4 +20,11 @@ nanobind::object owned_array(std::vector<T> values) {
     return nanobind::cast(nanobind::ndarray<nanobind::numpy, T, nanobind::ndim<1>>(data, {size}, owner));
 }
 
+// Does the work while other threads of Python run.
+template <typename Work>
+auto unlocked(Work&& work) {
+    const nanobind::gil_scoped_release released;
+    return work();
+}
+
 }  // namespace busfare

@@ -36,12 +36,7 @@ nb::object unite_lanes(const Numbers& starts, const Numbers& ends, const Array<s
                        const Array<std::uint8_t>& chosen) {
     const LaneIntervals intervals = intervals_of(starts, ends, lane_of);
     Intervals united;
-    bool ordered;
-    {
-        const nb::gil_scoped_release unlocked;
-        ordered = unite(intervals, chosen.data(), united);
-    }
-    if (!ordered) return nb::none();
+    if (!unlocked([&] { return unite(intervals, chosen.data(), united); })) return nb::none();
     return nb::make_tuple(owned_array(std::move(united.starts)), owned_array(std::move(united.ends)));
 }
 
@@ -50,11 +45,7 @@ nb::object lengths_of(const Numbers& starts, const Numbers& ends, const Array<st
     const LaneIntervals intervals = intervals_of(starts, ends, lane_of);
     if (sets > kMostSets) throw std::invalid_argument("too many sets");
     std::vector<std::int64_t> sums;
-    bool ordered;
-    {
-        const nb::gil_scoped_release unlocked;
-        ordered = lengths(intervals, sets_of.data(), sets, sums);
-    }
+    const bool ordered = unlocked([&] { return lengths(intervals, sets_of.data(), sets, sums); });
     return ordered ? owned_array(std::move(sums)) : nb::none();
 }
 
@@ -90,11 +81,9 @@ nb::object numbers_of_rows(const nb::list& columns, const Numbering& number, std
         plain.push_back({values.data(), values.itemsize(), code == nb::dlpack::dtype_code::Int});
     }
     std::vector<std::int64_t> first;
-    const auto number_all = [&] {
-        const nb::gil_scoped_release unlocked;
-        return number_rows(plain, number.size(), most, number.data(), first);
-    };
-    return number_all() ? owned_array(std::move(first)) : nb::none();
+    const bool numbered =
+        unlocked([&] { return number_rows(plain, number.size(), most, number.data(), first); });
+    return numbered ? owned_array(std::move(first)) : nb::none();
 }
 
 void rows_before(const Array<std::uint32_t>& number, std::size_t count, const Rows& before) {

@@ -10,60 +10,39 @@ using busfare::EventScanner, busfare::owned_array;
 
 namespace {
 
+nb::dict dict_of(std::initializer_list<std::pair<const char*, nb::object>> columns) {
+    nb::dict out;
+    for (const auto& [name, column] : columns) out[name] = column;
+    return out;
+}
+#define COLUMN(name) {#name, owned_array(c.name)}
+
 nb::dict columns(const EventScanner& scanner) {
     const auto& c = scanner.columns();
-    nb::dict out;
-    out["category"] = owned_array(c.category);
-    out["start_ns"] = owned_array(c.start_ns);
-    out["duration_ns"] = owned_array(c.duration_ns);
-    out["process"] = owned_array(c.process);
-    out["thread"] = owned_array(c.thread);
-    out["bytes"] = owned_array(c.bytes);
-    out["device"] = owned_array(c.device);
-    out["context"] = owned_array(c.context);
-    out["stream"] = owned_array(c.stream);
-    out["correlation"] = owned_array(c.correlation);
-    out["graph_node"] = owned_array(c.graph_node);
-    out["waited_stream"] = owned_array(c.waited_stream);
-    out["waited_event"] = owned_array(c.waited_event);
-    out["waited_correlation"] = owned_array(c.waited_correlation);
-    out["name"] = owned_array(c.name);
-    out["sync_kind"] = owned_array(c.sync_kind);
-    out["copy_kind"] = owned_array(c.copy_kind);
-    out["place"] = owned_array(c.place);
+    nb::dict out =
+        dict_of({COLUMN(category), COLUMN(start_ns), COLUMN(duration_ns), COLUMN(process), COLUMN(thread),
+                 COLUMN(bytes), COLUMN(device), COLUMN(context), COLUMN(stream), COLUMN(correlation),
+                 COLUMN(graph_node), COLUMN(waited_stream), COLUMN(waited_event), COLUMN(waited_correlation),
+                 COLUMN(name), COLUMN(sync_kind), COLUMN(copy_kind), COLUMN(place)});
     if (c.external.size() != c.start_ns.size()) return out;  // nobody asked for launches
     constexpr const char* kSides[] = {"x", "y", "z"};
     for (std::size_t side = 0; side < c.grid.size(); ++side) {
         out[(std::string("grid_") + kSides[side]).c_str()] = owned_array(c.grid[side]);
         out[(std::string("block_") + kSides[side]).c_str()] = owned_array(c.block[side]);
     }
-    out["registers"] = owned_array(c.registers);
-    out["shared_bytes"] = owned_array(c.shared_bytes);
-    out["external"] = owned_array(c.external);
+    out.update(dict_of({COLUMN(registers), COLUMN(shared_bytes), COLUMN(external)}));
     return out;
 }
 
 nb::dict operators(const EventScanner& scanner) {
     const auto& c = scanner.operators();
-    nb::dict out;
-    out["external"] = owned_array(c.external);
-    out["process"] = owned_array(c.process);
-    out["thread"] = owned_array(c.thread);
-    out["start_ns"] = owned_array(c.start_ns);
-    out["duration_ns"] = owned_array(c.duration_ns);
-    out["signature"] = owned_array(c.signature);
-    return out;
+    return dict_of({COLUMN(external), COLUMN(process), COLUMN(thread), COLUMN(start_ns), COLUMN(duration_ns),
+                    COLUMN(signature)});
 }
 
 nb::dict functions(const EventScanner& scanner) {
     const auto& c = scanner.functions();
-    nb::dict out;
-    out["process"] = owned_array(c.process);
-    out["thread"] = owned_array(c.thread);
-    out["start_ns"] = owned_array(c.start_ns);
-    out["duration_ns"] = owned_array(c.duration_ns);
-    out["name"] = owned_array(c.name);
-    return out;
+    return dict_of({COLUMN(process), COLUMN(thread), COLUMN(start_ns), COLUMN(duration_ns), COLUMN(name)});
 }
 
 nb::list signatures(const EventScanner& scanner) {

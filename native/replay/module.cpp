@@ -13,7 +13,7 @@
 
 namespace nb = nanobind;
 using namespace busfare::replay;
-using busfare::owned_array;
+using busfare::owned_array, busfare::unlocked;
 
 namespace {
 
@@ -123,11 +123,7 @@ nb::dict explain_columns(nb::dict columns, nb::dict recorded) {
                          .call_class = r.get<std::uint8_t>("call_class"),
                          .operation_class = r.get<std::uint8_t>("operation_class"),
                          .operation_unit = r.get<std::uint8_t>("operation_unit")};
-    Explained x;
-    {
-        nb::gil_scoped_release unlocked;
-        x = explain(t, times);
-    }
+    Explained x = unlocked([&] { return explain(t, times); });
     nb::dict out;
     out["call_own"] = owned_array(std::move(x.busy));
     out["call_wait_lag"] = owned_array(std::move(x.wait_lag));
@@ -150,13 +146,8 @@ nb::dict explain_columns(nb::dict columns, nb::dict recorded) {
 nb::dict play(nb::dict columns, bool with_path) {
     const Columns c(columns);
     const Timeline t = timeline(c);
-    Played p;
-    Path path;
-    {
-        nb::gil_scoped_release unlocked;
-        p = simulate(t, dependencies(t), poll, with_path);
-        if (with_path) path = critical_path(t, p);
-    }
+    Played p = unlocked([&] { return simulate(t, dependencies(t), poll, with_path); });
+    Path path = with_path ? unlocked([&] { return critical_path(t, p); }) : Path{};
     nb::dict out;
     out["call_start"] = owned_array(std::move(p.call_start));
     out["call_end"] = owned_array(std::move(p.call_end));
@@ -205,12 +196,7 @@ nb::object alone_column(nb::dict columns, nb::handle start_column, nb::handle en
     const Columns c(columns);
     const Timeline t = timeline(c);
     const auto start = c.get<Time>(start_column, "start"), end = c.get<Time>(end_column, "end");
-    std::vector<Time> durations;
-    {
-        nb::gil_scoped_release unlocked;
-        durations = alone(t, start, end, poll);
-    }
-    return owned_array(std::move(durations));
+    return owned_array(unlocked([&] { return alone(t, start, end, poll); }));
 }
 
 nb::dict unnamed_event_columns(nb::dict columns) {
@@ -224,11 +210,7 @@ nb::dict unnamed_event_columns(nb::dict columns) {
                            .last_stream = c.get<Index>("last_stream"),
                            .first_start = c.get<Time>("first_start"),
                            .last_end = c.get<Time>("last_end")};
-    std::vector<EventPair> pairs;
-    {
-        nb::gil_scoped_release unlocked;
-        pairs = unnamed_events(calls);
-    }
+    const std::vector<EventPair> pairs = unlocked([&] { return unnamed_events(calls); });
     nb::dict out;
     for (const auto& [name, member] : {std::pair{"record", &EventPair::record},
                                        {"recorded", &EventPair::recorded},

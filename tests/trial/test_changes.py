@@ -12,7 +12,7 @@ SCENARIOS = (
     "repeat", "back", "large", "small", "stack", "stack-of-thread", "async", "any", "captured", "rows", "growing", "slices",
     "neighbours", "shared-page", "brief", "given-back", "own-pins", "destroyed", "non-blocking", "late-stream",
     "unknown-side", "locked", "fork", "threads", "next", "managed", "placed", "crowded", "churn", "tiles", "shared-memory",
-    "driver-closes-library",
+    "driver-closes-library", "stacks", "flag", "host-function", "purge",
 )  # fmt: skip
 
 
@@ -76,6 +76,10 @@ def test_copies_not_worth_pinning_are_unchanged_and_counted(run: Run, scenario: 
         + sum(count for name, count in changed.counts.items() if name.startswith("kept "))
         == changed.counts["pageable_copies"]
     )
+
+
+def test_memory_around_a_stack_is_pinned_but_no_stack(run: Run) -> None:
+    assert run("pin", "stacks").counts["pinned_ranges"] == 2
 
 
 def test_pages_of_adjacent_slices_are_pinned_once(run: Run) -> None:

@@ -138,11 +138,8 @@ uint32_t add(Handle comm) {
     if (name.empty() && !inter && !ranks.empty()) {
         name.append("ranks ").append(ranges(ranks));
         if (name.size() > 80) {
-            uint64_t hash = 14695981039346656037u;  // FNV-1a
-            for (const char letter : name)
-                hash = (hash ^ static_cast<unsigned char>(letter)) * 1099511628211u;
             char text[40];
-            std::snprintf(text, sizeof text, "%d ranks %016llx", size, static_cast<unsigned long long>(hash));
+            std::snprintf(text, sizeof text, "%d ranks %016lx", size, hash_of(name.data(), name.size()));
             name = text;
         }
         const std::lock_guard lock(mutex);
@@ -341,25 +338,19 @@ STARTS(Init, (int* argc, char*** argv), (argc, argv))
 STARTS(Init_thread, (int* argc, char*** argv, int wanted, int* given), (argc, argv, wanted, given))
 
 // Messages: p a peer, t a tag, c a communicator, q a request.
-#define SENDS(NAME)                                                                           \
-    MPI(NAME, (const void* b, int n, Handle d, int p, int t, Handle c), (b, n, d, p, t, c), , \
-        posted(call, c, n, d, p, t, nullptr))
 #define POSTS(NAME, BUFFER)                                                                          \
     MPI(NAME, (BUFFER b, int n, Handle d, int p, int t, Handle c, void* q), (b, n, d, p, t, c, q), , \
         posted(call, c, n, d, p, t, q))
-SENDS(Send)
-SENDS(Ssend)
-SENDS(Bsend)
-SENDS(Rsend)
-POSTS(Isend, const void*)
-POSTS(Issend, const void*)
-POSTS(Ibsend, const void*)
-POSTS(Irsend, const void*)
+#define SENDS(NAME, INAME)                                                                    \
+    MPI(NAME, (const void* b, int n, Handle d, int p, int t, Handle c), (b, n, d, p, t, c), , \
+        posted(call, c, n, d, p, t, nullptr))                                                 \
+    POSTS(INAME, const void*)                                                                 \
+    POSTS(NAME##_init, const void*)
+SENDS(Send, Isend)
+SENDS(Ssend, Issend)
+SENDS(Bsend, Ibsend)
+SENDS(Rsend, Irsend)
 POSTS(Irecv, void*)
-POSTS(Send_init, const void*)
-POSTS(Ssend_init, const void*)
-POSTS(Bsend_init, const void*)
-POSTS(Rsend_init, const void*)
 POSTS(Recv_init, void*)
 MPI(Recv, (void* b, int n, Handle d, int p, int t, Handle c, void* s), (b, n, d, p, t, c, s),
     Status status(s), received(call, c, d, status))

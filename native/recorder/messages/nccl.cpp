@@ -45,16 +45,10 @@ thread_local uint64_t t_group = 0;
 thread_local bool t_used = false;
 std::atomic<uint64_t> g_groups{0};
 
-uint64_t hash_of(const void* data, size_t size, uint64_t hash = 14695981039346656037u) {  // FNV-1a
-    for (size_t i = 0; i < size; ++i)
-        hash = (hash ^ static_cast<const unsigned char*>(data)[i]) * 1099511628211u;
-    return hash;
-}
-
 void add(Comm comm, uint64_t hash, int rank, int size) {
     if (!comm) return;
     char name[32];
-    std::snprintf(name, sizeof name, "nccl %016llx", static_cast<unsigned long long>(hash));
+    std::snprintf(name, sizeof name, "nccl %016lx", hash);
     {
         const std::lock_guard lock(all().mutex);
         all().facts[comm] = {hash, size, 0};

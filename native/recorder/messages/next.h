@@ -2,6 +2,7 @@
 
 #include <time.h>
 
+#include <cstddef>
 #include <cstdint>
 
 #include "../source/messages.h"
@@ -19,6 +20,14 @@ void* object_of(const char* name);
 template <typename Function>
 Function* next(const char* name, const char* alias) {
     return reinterpret_cast<Function*>(next_of(name, alias));
+}
+
+/// FNV-1a.
+inline uint64_t hash_of(const void* data, size_t size) {
+    uint64_t hash = 14695981039346656037u;
+    for (size_t i = 0; i < size; ++i)
+        hash = (hash ^ static_cast<const unsigned char*>(data)[i]) * 1099511628211u;
+    return hash;
 }
 
 /// Where records go; null while nothing is recorded.

@@ -20,13 +20,7 @@ thread_local Note t_fingerprint{};
 
 template <typename Handle>
 Handle handle(const CUpti_CallbackData& data, size_t index) {
-    Handle value;
-    std::memcpy(&value, static_cast<const char*>(data.functionParams) + 8 * index, sizeof value);
-    return value;
-}
-
-bool ends_with(std::string_view text, std::string_view end) {
-    return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
+    return at<Handle>(data.functionParams, 8 * index);
 }
 
 }  // namespace
@@ -45,10 +39,10 @@ CallWatch::CallWatch(const CuptiLibrary& cupti, const Options& options, const Tr
         if (cupti_.callback_name(CUPTI_CB_DOMAIN_DRIVER_API, number, &name) != CUPTI_SUCCESS || !name)
             continue;
         Plan& plan = plans_[number];
-        plan.per_thread = ends_with(name, "_ptsz") || ends_with(name, "_ptds");
+        const std::string_view text(name);
+        plan.per_thread = text.ends_with("_ptsz") || text.ends_with("_ptds");
         plan.call = kinds_ & kAllCalls || (kinds_ & kCalls && is_call_of_interest(name));
         plan.act = copy_call(number) && kinds_ & kAddresses ? Act::kCopy : act_of(name);
-        const std::string_view text(name);
         if (plan.act == Act::kNone && plan.call) plan.act = Act::kCall;
         plan.stack = options.stacks && (text.starts_with("cuMem") || text.starts_with("cuGraphLaunch") ||
                                         text.find("Synchronize") != text.npos);
@@ -58,7 +52,7 @@ CallWatch::CallWatch(const CuptiLibrary& cupti, const Options& options, const Tr
 CallWatch::Act CallWatch::act_of(const char* name) const {
     std::string_view plain(name);
     for (const std::string_view suffix : {"_ptsz", "_ptds", "_v2"}) {
-        if (ends_with(plain, suffix)) plain.remove_suffix(suffix.size());
+        if (plain.ends_with(suffix)) plain.remove_suffix(suffix.size());
     }
     if (kinds_ & kWaits) {
         if (plain == "cuStreamSynchronize") return Act::kStreamWait;

@@ -1,10 +1,9 @@
 #include "copy_calls.h"
 
-#include <cupti.h>
-
 #include <array>
 #include <cstddef>
-#include <cstring>
+
+#include "cupti_library.h"
 
 namespace busfare::recorder {
 namespace {
@@ -24,33 +23,24 @@ constexpr CopyCall described(int number) {
     return {static_cast<uint16_t>(number), 0, 0, 0, HostSide::kNone, true};
 }
 
+/// A call, and its variant for the default stream of each thread.
+#define BOTH(make, name, variant, ...)                               \
+    make(CUPTI_DRIVER_TRACE_CBID_##name __VA_OPT__(, ) __VA_ARGS__), \
+        make(CUPTI_DRIVER_TRACE_CBID_##name##variant __VA_OPT__(, ) __VA_ARGS__)
 constexpr CopyCall kCalls[] = {
-    linear(CUPTI_DRIVER_TRACE_CBID_cuMemcpyHtoD_v2, HostSide::kSource),
-    linear(CUPTI_DRIVER_TRACE_CBID_cuMemcpyHtoD_v2_ptds, HostSide::kSource),
-    linear(CUPTI_DRIVER_TRACE_CBID_cuMemcpyHtoDAsync_v2, HostSide::kSource),
-    linear(CUPTI_DRIVER_TRACE_CBID_cuMemcpyHtoDAsync_v2_ptsz, HostSide::kSource),
-    linear(CUPTI_DRIVER_TRACE_CBID_cuMemcpyDtoH_v2, HostSide::kDestination),
-    linear(CUPTI_DRIVER_TRACE_CBID_cuMemcpyDtoH_v2_ptds, HostSide::kDestination),
-    linear(CUPTI_DRIVER_TRACE_CBID_cuMemcpyDtoHAsync_v2, HostSide::kDestinationLater),
-    linear(CUPTI_DRIVER_TRACE_CBID_cuMemcpyDtoHAsync_v2_ptsz, HostSide::kDestinationLater),
-    linear(CUPTI_DRIVER_TRACE_CBID_cuMemcpyDtoD_v2, HostSide::kNone),
-    linear(CUPTI_DRIVER_TRACE_CBID_cuMemcpyDtoD_v2_ptds, HostSide::kNone),
-    linear(CUPTI_DRIVER_TRACE_CBID_cuMemcpyDtoDAsync_v2, HostSide::kNone),
-    linear(CUPTI_DRIVER_TRACE_CBID_cuMemcpyDtoDAsync_v2_ptsz, HostSide::kNone),
-    linear(CUPTI_DRIVER_TRACE_CBID_cuMemcpy, HostSide::kNone),
-    linear(CUPTI_DRIVER_TRACE_CBID_cuMemcpy_ptds, HostSide::kNone),
-    linear(CUPTI_DRIVER_TRACE_CBID_cuMemcpyAsync, HostSide::kNone),
-    linear(CUPTI_DRIVER_TRACE_CBID_cuMemcpyAsync_ptsz, HostSide::kNone),
-    described(CUPTI_DRIVER_TRACE_CBID_cuMemcpy2D_v2),
-    described(CUPTI_DRIVER_TRACE_CBID_cuMemcpy2D_v2_ptds),
-    described(CUPTI_DRIVER_TRACE_CBID_cuMemcpy2DUnaligned_v2),
-    described(CUPTI_DRIVER_TRACE_CBID_cuMemcpy2DUnaligned_v2_ptds),
-    described(CUPTI_DRIVER_TRACE_CBID_cuMemcpy2DAsync_v2),
-    described(CUPTI_DRIVER_TRACE_CBID_cuMemcpy2DAsync_v2_ptsz),
-    peer(CUPTI_DRIVER_TRACE_CBID_cuMemcpyPeer),
-    peer(CUPTI_DRIVER_TRACE_CBID_cuMemcpyPeer_ptds),
-    peer(CUPTI_DRIVER_TRACE_CBID_cuMemcpyPeerAsync),
-    peer(CUPTI_DRIVER_TRACE_CBID_cuMemcpyPeerAsync_ptsz),
+    BOTH(linear, cuMemcpyHtoD_v2, _ptds, HostSide::kSource),
+    BOTH(linear, cuMemcpyHtoDAsync_v2, _ptsz, HostSide::kSource),
+    BOTH(linear, cuMemcpyDtoH_v2, _ptds, HostSide::kDestination),
+    BOTH(linear, cuMemcpyDtoHAsync_v2, _ptsz, HostSide::kDestinationLater),
+    BOTH(linear, cuMemcpyDtoD_v2, _ptds, HostSide::kNone),
+    BOTH(linear, cuMemcpyDtoDAsync_v2, _ptsz, HostSide::kNone),
+    BOTH(linear, cuMemcpy, _ptds, HostSide::kNone),
+    BOTH(linear, cuMemcpyAsync, _ptsz, HostSide::kNone),
+    BOTH(described, cuMemcpy2D_v2, _ptds),
+    BOTH(described, cuMemcpy2DUnaligned_v2, _ptds),
+    BOTH(described, cuMemcpy2DAsync_v2, _ptsz),
+    BOTH(peer, cuMemcpyPeer, _ptds),
+    BOTH(peer, cuMemcpyPeerAsync, _ptsz),
 };
 
 constexpr size_t kNumbers = 1024;
@@ -60,12 +50,6 @@ constexpr std::array<const CopyCall*, kNumbers> kIndex = [] {
     for (const CopyCall& call : kCalls) index[call.number] = &call;
     return index;
 }();
-
-uint64_t word(const void* parameters, size_t offset) {
-    uint64_t value;
-    std::memcpy(&value, static_cast<const char*>(parameters) + offset, sizeof value);
-    return value;
-}
 
 /// Where one side of a 2D copy begins.
 uint64_t begin_of(CUmemorytype type, const void* host, CUdeviceptr device, size_t x, size_t y, size_t pitch) {
@@ -82,12 +66,12 @@ const CopyCall* copy_call(uint32_t number) {
 
 void read_copy(const CopyCall& call, const void* parameters, Note& note) {
     if (!call.described) {
-        note.first = word(parameters, call.source);
-        note.second = word(parameters, call.destination);
-        note.third = word(parameters, call.bytes);
+        note.first = at<uint64_t>(parameters, call.source);
+        note.second = at<uint64_t>(parameters, call.destination);
+        note.third = at<uint64_t>(parameters, call.bytes);
         return;
     }
-    const auto* const copy = reinterpret_cast<const CUDA_MEMCPY2D*>(word(parameters, 0));
+    const auto* const copy = reinterpret_cast<const CUDA_MEMCPY2D*>(at<uint64_t>(parameters, 0));
     if (!copy) return;
     note.first = begin_of(copy->srcMemoryType, copy->srcHost, copy->srcDevice, copy->srcXInBytes, copy->srcY,
                           copy->srcPitch);

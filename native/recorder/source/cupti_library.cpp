@@ -22,6 +22,9 @@ bool find(void* library, const char* name, Function& function) {
     return function != nullptr;
 }
 
+#define NEED(name, function) \
+    if (!find(library, #name, cupti.function)) return #name;
+
 /// The first function that is missing, or null.
 const char* resolve(void* library, CuptiLibrary& cupti) {
     find(library, "cuptiActivityEnableRuntimeApi", cupti.enable_runtime_call);
@@ -30,26 +33,20 @@ const char* resolve(void* library, CuptiLibrary& cupti) {
     find(library, "cuptiSetThreadIdType", cupti.set_thread_id_type);
     find(library, "cuptiUnsubscribe", cupti.unsubscribe);
     find(library, "InitializeInjectionNvtx2", cupti.nvtx_initialize);
-    if (!find(library, "cuptiGetVersion", cupti.get_version)) return "cuptiGetVersion";
-    if (!find(library, "cuptiGetResultString", cupti.result_string)) return "cuptiGetResultString";
-    if (!find(library, "cuptiGetTimestamp", cupti.timestamp)) return "cuptiGetTimestamp";
-    if (!find(library, "cuptiSubscribe", cupti.subscribe)) return "cuptiSubscribe";
-    if (!find(library, "cuptiEnableCallback", cupti.enable_callback)) return "cuptiEnableCallback";
-    if (!find(library, "cuptiGetCallbackName", cupti.callback_name)) return "cuptiGetCallbackName";
-    if (!find(library, "cuptiActivityRegisterCallbacks", cupti.register_callbacks)) {
-        return "cuptiActivityRegisterCallbacks";
-    }
-    if (!find(library, "cuptiActivityEnable", cupti.enable)) return "cuptiActivityEnable";
-    if (!find(library, "cuptiActivityDisable", cupti.disable)) return "cuptiActivityDisable";
-    if (!find(library, "cuptiActivityGetNextRecord", cupti.next_record)) return "cuptiActivityGetNextRecord";
-    if (!find(library, "cuptiActivityGetNumDroppedRecords", cupti.dropped_records)) {
-        return "cuptiActivityGetNumDroppedRecords";
-    }
-    if (!find(library, "cuptiActivityFlushAll", cupti.flush_all)) return "cuptiActivityFlushAll";
-    if (!find(library, "cuptiActivitySetAttribute", cupti.set_attribute)) return "cuptiActivitySetAttribute";
-    if (!find(library, "cuptiActivityConfigureUnifiedMemoryCounter", cupti.configure_managed)) {
-        return "cuptiActivityConfigureUnifiedMemoryCounter";
-    }
+    NEED(cuptiGetVersion, get_version)
+    NEED(cuptiGetResultString, result_string)
+    NEED(cuptiGetTimestamp, timestamp)
+    NEED(cuptiSubscribe, subscribe)
+    NEED(cuptiEnableCallback, enable_callback)
+    NEED(cuptiGetCallbackName, callback_name)
+    NEED(cuptiActivityRegisterCallbacks, register_callbacks)
+    NEED(cuptiActivityEnable, enable)
+    NEED(cuptiActivityDisable, disable)
+    NEED(cuptiActivityGetNextRecord, next_record)
+    NEED(cuptiActivityGetNumDroppedRecords, dropped_records)
+    NEED(cuptiActivityFlushAll, flush_all)
+    NEED(cuptiActivitySetAttribute, set_attribute)
+    NEED(cuptiActivityConfigureUnifiedMemoryCounter, configure_managed)
     return nullptr;
 }
 
@@ -106,8 +103,7 @@ const CuptiLibrary* load_cupti(const std::string& candidates, bool trust_any_ver
     if (!library) {
         *why =
             "no CUPTI library found, so nothing is recorded; install the Python package nvidia-cuda-cupti or "
-            "add "
-            "the toolkit's extras/CUPTI/lib64 to LD_LIBRARY_PATH";
+            "add the toolkit's extras/CUPTI/lib64 to LD_LIBRARY_PATH";
         return nullptr;
     }
     if (const char* missing = resolve(library, *cupti)) {

@@ -2,7 +2,9 @@
 
 #include <cupti.h>
 
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <string>
 
 namespace busfare::recorder {
@@ -38,6 +40,14 @@ struct CuptiLibrary {
     using NvtxInitialize = int (*)(void* get_export_table);
     NvtxInitialize nvtx_initialize = nullptr;
 };
+
+/// A value in a record of CUPTI, or in the parameters of a call.
+template <typename T>
+T at(const void* record, size_t offset) {
+    T value;
+    std::memcpy(&value, static_cast<const char*>(record) + offset, sizeof value);
+    return value;
+}
 
 /// The version of CUDA that the driver of this process supports (13000 for 13.0), or 0 without a driver.
 int driver_cuda_version();

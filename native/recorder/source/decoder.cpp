@@ -1,7 +1,6 @@
 #include "decoder.h"
 
 #include <cstdlib>
-#include <cstring>
 
 #include "kinds.h"
 #include "landed_copies.h"
@@ -30,13 +29,6 @@ constexpr uint64_t kNoNumber = 0xFFFFFFFF;   // CUPTI's 'does not apply' of 32-b
 template <typename T>
 const T& as(const CUpti_Activity* record) {
     return *reinterpret_cast<const T*>(record);
-}
-
-template <typename T>
-T at(const CUpti_Activity* record, size_t offset) {
-    T value;
-    std::memcpy(&value, reinterpret_cast<const unsigned char*>(record) + offset, sizeof value);
-    return value;
 }
 
 /// An end before its start (a clock that was corrected in between) becomes no time at all.

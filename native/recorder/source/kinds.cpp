@@ -1,5 +1,6 @@
 #include "kinds.h"
 
+#include <algorithm>
 #include <string_view>
 
 namespace busfare::recorder {
@@ -43,13 +44,8 @@ constexpr CUpti_CallbackId kHighestCall = 2048;
 
 bool is_call_of_interest(const char* name) {
     const std::string_view text(name);
-    for (const std::string_view word : kNotOfInterest) {
-        if (text.find(word) != std::string_view::npos) return false;
-    }
-    for (const std::string_view word : kOfInterest) {
-        if (text.find(word) != std::string_view::npos) return true;
-    }
-    return false;
+    const auto has = [&](std::string_view word) { return text.find(word) != std::string_view::npos; };
+    return std::ranges::none_of(kNotOfInterest, has) && std::ranges::any_of(kOfInterest, has);
 }
 
 bool Kinds::enable_setting(std::string* why) const {
@@ -96,20 +92,16 @@ void Kinds::enable_calls(bool on) const {
 
 void Kinds::enable_managed() const {
     if (!(wanted_ & kManaged)) return;
-    CUpti_ActivityUnifiedMemoryCounterConfig counters[] = {
-        {CUPTI_ACTIVITY_UNIFIED_MEMORY_COUNTER_SCOPE_PROCESS_SINGLE_DEVICE,
-         CUPTI_ACTIVITY_UNIFIED_MEMORY_COUNTER_KIND_BYTES_TRANSFER_HTOD, 0, 1},
-        {CUPTI_ACTIVITY_UNIFIED_MEMORY_COUNTER_SCOPE_PROCESS_SINGLE_DEVICE,
-         CUPTI_ACTIVITY_UNIFIED_MEMORY_COUNTER_KIND_BYTES_TRANSFER_DTOH, 0, 1},
-        {CUPTI_ACTIVITY_UNIFIED_MEMORY_COUNTER_SCOPE_PROCESS_SINGLE_DEVICE,
-         CUPTI_ACTIVITY_UNIFIED_MEMORY_COUNTER_KIND_BYTES_TRANSFER_DTOD, 0, 1},
-        {CUPTI_ACTIVITY_UNIFIED_MEMORY_COUNTER_SCOPE_PROCESS_SINGLE_DEVICE,
-         CUPTI_ACTIVITY_UNIFIED_MEMORY_COUNTER_KIND_CPU_PAGE_FAULT_COUNT, 0, 1},
-        {CUPTI_ACTIVITY_UNIFIED_MEMORY_COUNTER_SCOPE_PROCESS_SINGLE_DEVICE,
-         CUPTI_ACTIVITY_UNIFIED_MEMORY_COUNTER_KIND_GPU_PAGE_FAULT, 0, 1},
-    };
     // One at a time: a counter that this machine lacks must not take the others with it.
-    for (CUpti_ActivityUnifiedMemoryCounterConfig& counter : counters) cupti_.configure_managed(&counter, 1);
+    for (const auto kind : {CUPTI_ACTIVITY_UNIFIED_MEMORY_COUNTER_KIND_BYTES_TRANSFER_HTOD,
+                            CUPTI_ACTIVITY_UNIFIED_MEMORY_COUNTER_KIND_BYTES_TRANSFER_DTOH,
+                            CUPTI_ACTIVITY_UNIFIED_MEMORY_COUNTER_KIND_BYTES_TRANSFER_DTOD,
+                            CUPTI_ACTIVITY_UNIFIED_MEMORY_COUNTER_KIND_CPU_PAGE_FAULT_COUNT,
+                            CUPTI_ACTIVITY_UNIFIED_MEMORY_COUNTER_KIND_GPU_PAGE_FAULT}) {
+        CUpti_ActivityUnifiedMemoryCounterConfig counter{
+            CUPTI_ACTIVITY_UNIFIED_MEMORY_COUNTER_SCOPE_PROCESS_SINGLE_DEVICE, kind, 0, 1};
+        cupti_.configure_managed(&counter, 1);
+    }
     cupti_.enable(CUPTI_ACTIVITY_KIND_UNIFIED_MEMORY_COUNTER);
 }
 

@@ -29,12 +29,6 @@ constexpr CUpti_CallbackId kCalls[] = {
     CUPTI_CBID_NVTX_nvtxDomainRegisterStringA,
 };
 
-uint64_t word(const void* parameters, size_t index) {
-    uint64_t value;
-    std::memcpy(&value, static_cast<const char*>(parameters) + 8 * index, sizeof value);
-    return value;
-}
-
 /// Registered strings are named by handle, and started ranges by number: both are rare, so one lock will do.
 struct Registry {
     std::mutex mutex;
@@ -52,11 +46,9 @@ thread_local std::unordered_map<uint64_t, std::vector<bool>> t_pushed;
 
 bool matches(const std::string& range, uint64_t attributes) {
     if (!attributes) return false;
-    const auto* event = reinterpret_cast<const char*>(attributes);
-    int type;
-    std::memcpy(&type, event + kMessageTypeOffset, sizeof type);
-    uint64_t message;
-    std::memcpy(&message, event + kMessageOffset, sizeof message);
+    const auto* event = reinterpret_cast<const void*>(attributes);
+    const auto type = at<int>(event, kMessageTypeOffset);
+    const auto message = at<uint64_t>(event, kMessageOffset);
     if (type == kAsciiMessage) return message && range == reinterpret_cast<const char*>(message);
     if (type != kRegisteredMessage) return false;
     const std::lock_guard lock(registry().mutex);
@@ -72,7 +64,7 @@ void NvtxGate::subscribe(const CuptiLibrary& cupti, CUpti_SubscriberHandle subsc
 
 NvtxGate::Change NvtxGate::note(CUpti_CallbackId call, const void* callback_data) {
     const auto& data = *static_cast<const CUpti_NvtxData*>(callback_data);
-    const void* parameters = data.functionParams;
+    const auto word = [&](size_t index) { return at<uint64_t>(data.functionParams, 8 * index); };
     const auto returned = [&] {
         uint64_t value = 0;
         if (data.functionReturnValue) std::memcpy(&value, data.functionReturnValue, sizeof value);
@@ -106,31 +98,31 @@ NvtxGate::Change NvtxGate::note(CUpti_CallbackId call, const void* callback_data
     };
     switch (call) {
         case CUPTI_CBID_NVTX_nvtxDomainRegisterStringA:
-            if (text_matches(word(parameters, 1))) {
+            if (text_matches(word(1))) {
                 const std::lock_guard lock(registry().mutex);
                 registry().matching_strings.insert(returned());
             }
             return Change::kNone;
         case CUPTI_CBID_NVTX_nvtxRangePushA:
-            return push(0, text_matches(word(parameters, 0)));
+            return push(0, text_matches(word(0)));
         case CUPTI_CBID_NVTX_nvtxRangePushEx:
-            return push(0, matches(range_, word(parameters, 0)));
+            return push(0, matches(range_, word(0)));
         case CUPTI_CBID_NVTX_nvtxDomainRangePushEx:
-            return push(word(parameters, 0), matches(range_, word(parameters, 1)));
+            return push(word(0), matches(range_, word(1)));
         case CUPTI_CBID_NVTX_nvtxRangePop:
             return pop(0);
         case CUPTI_CBID_NVTX_nvtxDomainRangePop:
-            return pop(word(parameters, 0));
+            return pop(word(0));
         case CUPTI_CBID_NVTX_nvtxRangeStartA:
-            return start(text_matches(word(parameters, 0)));
+            return start(text_matches(word(0)));
         case CUPTI_CBID_NVTX_nvtxRangeStartEx:
-            return start(matches(range_, word(parameters, 0)));
+            return start(matches(range_, word(0)));
         case CUPTI_CBID_NVTX_nvtxDomainRangeStartEx:
-            return start(matches(range_, word(parameters, 1)));
+            return start(matches(range_, word(1)));
         case CUPTI_CBID_NVTX_nvtxRangeEnd:
-            return end(word(parameters, 0));
+            return end(word(0));
         case CUPTI_CBID_NVTX_nvtxDomainRangeEnd:
-            return end(word(parameters, 1));
+            return end(word(1));
         default:
             return Change::kNone;
     }

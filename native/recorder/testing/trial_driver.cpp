@@ -7,6 +7,8 @@
 #include <dlfcn.h>
 #include <sys/mman.h>
 
+#include <atomic>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -24,7 +26,8 @@ std::map<Address, size_t> g_device, g_registered, g_allocated;
 std::vector<std::function<void()>> g_queue;  ///< pending work of all streams, in order
 bool g_captured = false;
 bool g_allocating = false;
-void* g_internal = nullptr;  ///< allocated by the driver
+std::atomic<bool> g_waiting{false}, g_copying{false};  ///< the GPU, a copy wait for the program
+void* g_internal = nullptr;                            ///< allocated by the driver
 unsigned g_scheduling = 0;
 
 /// The start of the range that contains the memory; 0 if there is none.
@@ -61,6 +64,7 @@ void log(const std::string& line) {
 }
 
 void drain() {
+    if (g_waiting) fail("a wait for a GPU that waits for the program");
     auto queue = std::move(g_queue);
     g_queue.clear();
     for (const auto& work : queue) work();
@@ -73,11 +77,14 @@ CUresult copied(const char* what, void* to, const void* from, size_t bytes, cons
     const char* const kind = within(g_allocated, host) ? "staged" : fast ? "pinned" : "pageable";
     log(std::string(what) + " " + kind + " " + std::to_string(bytes));
     if (g_captured) return CUDA_SUCCESS;
+    const bool small = !blocking && !fast && host == from && bytes <= 65536;  // is staged
+    const std::string staged(small ? static_cast<const char*>(from) : "", small ? bytes : 0);
     const auto work = [=] {
         if (fast && !pinned(host)) fail("memory was unpinned before its copy");
-        std::memcpy(to, from, bytes);
+        std::memcpy(to, small ? staged.data() : from, bytes);
     };
-    if (blocking || !fast) {
+    if (blocking || (!fast && !small)) {
+        while (blocking && g_waiting) g_copying = true, std::this_thread::yield();
         drain();
         work();
     } else {
@@ -98,6 +105,10 @@ unsigned fake_scheduling() {
 }
 void fake_internal() {
     g_internal = std::malloc(100);
+}
+int fake_wait(int on) {
+    g_waiting = on;
+    return g_copying;
 }
 void fake_capture(int on) {
     g_captured = on;
@@ -173,9 +184,14 @@ CUresult cuFuncGetParamInfo(CUfunction, size_t number, size_t* offset, size_t* b
 CUresult cuKernelGetParamInfo(CUkernel, size_t, size_t*, size_t*) {
     return CUDA_ERROR_INVALID_VALUE;
 }
-CUresult cuLaunchKernel(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
-                        CUstream, void**, void**) {
+CUresult cuLaunchKernel(CUfunction kernel, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                        unsigned, CUstream, void**, void**) {
     log("kernel");
+    if (kernel) reinterpret_cast<void (*)()>(kernel)();
+    return CUDA_SUCCESS;
+}
+CUresult cuLaunchHostFunc(CUstream, CUhostFn function, void* argument) {
+    function(argument);
     return CUDA_SUCCESS;
 }
 CUresult cuMemHostAlloc(void** memory, size_t bytes, unsigned) {
@@ -204,6 +220,7 @@ CUresult cuMemHostRegister_v2(void* memory, size_t bytes, unsigned) {
 CUresult cuMemHostUnregister(void* memory) {
     if (g_allocating) fail("a call from inside the driver");
     log("unregister");
+    errno = EINVAL;
     return g_registered.erase(reinterpret_cast<Address>(memory)) ? CUDA_SUCCESS
                                                                  : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
 }

@@ -6,6 +6,7 @@
 #include <cuda.h>
 #include <dlfcn.h>
 #include <malloc.h>
+#include <pthread.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/shm.h>
@@ -14,6 +15,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -81,13 +83,9 @@ bool run(const std::string& scenario) {
         std::printf("registered %d\n", fake("fake_registered"));
         return right;
     }
-    if (scenario == "small") {
-        char host[1000];
-        return three_times(host, sizeof host);
-    }
-    if (scenario == "stack") {
+    if (scenario == "small" || scenario == "stack") {
         char host[1 << 18];
-        return three_times(host, sizeof host);
+        return three_times(host, scenario == "small" ? 1000 : sizeof host);
     }
     if (scenario == "stack-of-thread") {
         std::atomic<char*> array{nullptr};
@@ -101,6 +99,61 @@ bool run(const std::string& scenario) {
         const bool right = three_times(array, 1 << 18);
         copied = true;
         thread.join();
+        return right && fake("fake_registered") == 0;
+    }
+    if (scenario == "stacks") {  // of threads, of any size and guard; then, memory around one
+        static char* const around = static_cast<char*>(std::aligned_alloc(4096, 5 * kBytes));
+        static bool right = true;
+        const auto run = [](void* memory) -> void* {
+            char host[1 << 18];
+            right &= three_times(host, sizeof host) && fake("fake_registered") == 0;
+            if (memory) right &= three_times(around, kBytes) && three_times(around + 4 * kBytes, kBytes);
+            pthread_exit(nullptr);
+        };
+        for (size_t number = 0; number < 4; ++number) {
+            pthread_t thread{};
+            pthread_attr_t attributes;
+            pthread_attr_init(&attributes);
+            pthread_attr_setstacksize(&attributes, kBytes << (2 * number + 1));
+            pthread_attr_setguardsize(&attributes, number * 16384);
+            if (number == 3) pthread_attr_setstack(&attributes, around + kBytes, 3 * kBytes);
+            pthread_create(&thread, &attributes, run, number == 3 ? around : nullptr);
+            pthread_join(thread, nullptr);
+        }
+        return right;
+    }
+    if (scenario == "flag" || scenario == "host-function") {  // while the GPU waits for the program
+        const size_t bytes = scenario == "flag" ? kBytes / 32 : kBytes;
+        char* const host = filled(0, bytes);
+        bool right = three_times(host, bytes);
+        std::memset(host, 9, bytes);
+        fake("fake_wait", 1);
+        std::atomic<bool> copied{false};
+        std::thread thread([&] {
+            scenario == "flag" ? CUDA(cuMemcpyHtoDAsync, _v2)(g_device, host, bytes, nullptr)
+                               : CUDA(cuMemcpyHtoD, _v2)(g_device, host, bytes);
+            copied = true;
+        });
+        while (!copied && !fake("fake_wait", 1)) std::this_thread::yield();
+        CUDA(cuLaunchHostFunc, )(nullptr, [](void*) { fake("fake_wait", 0); }, nullptr);
+        thread.join();
+        std::memset(host, 77, bytes);
+        return right && there(9, bytes) && fake("fake_registered") == 0;
+    }
+    if (scenario == "purge") {  // an allocator gives pages back while the driver launches a kernel
+        static char* const host = static_cast<char*>(std::aligned_alloc(4096, kBytes));
+        static bool refused = false;
+        bool right = three_times(host, kBytes);
+        const bool pinned = fake("fake_registered");
+        const auto kernel = [] {
+            refused = madvise(host, kBytes, MADV_DONTNEED) != 0 && errno == EAGAIN &&
+                      munmap(host, kBytes) != 0 && mmap(host, kBytes, 0, MAP_FIXED, -1, 0) == MAP_FAILED &&
+                      mremap(host, kBytes, 2 * kBytes, MREMAP_MAYMOVE) == MAP_FAILED && errno == ENOMEM;
+        };
+        CUDA(cuLaunchKernel, )(reinterpret_cast<CUfunction>(+kernel), 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr,
+                               nullptr);
+        right &= refused == pinned && three_times(host, kBytes);
+        std::free(host);
         return right && fake("fake_registered") == 0;
     }
     if (scenario == "async" || scenario == "any" || scenario == "captured") {
@@ -209,9 +262,8 @@ bool run(const std::string& scenario) {
     if (scenario == "tiles") {  // small parts of a buffer, then all of it
         constexpr size_t kTile = size_t{16} << 10;
         char* const host = static_cast<char*>(std::aligned_alloc(4096, kBytes));
-        bool right = true;
         for (size_t at = 0; at < 2 * kBytes; at += kTile) to_gpu(host + at % kBytes, kTile);
-        right = three_times(host, kBytes);
+        const bool right = three_times(host, kBytes);
         std::free(host);
         return right;
     }
@@ -256,9 +308,11 @@ bool run(const std::string& scenario) {
             right &= three_times(static_cast<char*>(made), kBytes);
             return made;
         };
-        munmap(mapped(), kBytes);
-        right &= fake("fake_registered") == 0;
-        void* moved = mremap(mapped(), kBytes, 3 * kBytes, MREMAP_MAYMOVE);
+        void* moved = mapped();
+        errno = 0;
+        munmap(moved, kBytes);
+        right &= errno == 0 && fake("fake_registered") == 0;
+        moved = mremap(mapped(), kBytes, 3 * kBytes, MREMAP_MAYMOVE);
         right &= fake("fake_registered") == 0;
         munmap(moved, 3 * kBytes);
         void* const kept = mapped();
@@ -289,18 +343,12 @@ bool run(const std::string& scenario) {
         right &= fake("fake_registered") == 0 && three_times(host, kBytes);
         return right;
     }
-    if (scenario == "non-blocking") {
+    if (scenario == "non-blocking" || scenario == "late-stream") {
+        char* const host = filled(3, kBytes);
+        if (scenario == "late-stream") to_gpu(host, kBytes);
         CUstream stream = nullptr;
         CUDA(cuStreamCreate, )(&stream, CU_STREAM_NON_BLOCKING);
-        char* const host = filled(3, kBytes);
-        to_gpu(host, kBytes);
-        return *reinterpret_cast<char*>(g_device + kBytes - 1) == 3;  // without waiting
-    }
-    if (scenario == "late-stream") {
-        char* const host = filled(3, kBytes);
-        to_gpu(host, kBytes);
-        CUstream stream = nullptr;
-        CUDA(cuStreamCreate, )(&stream, CU_STREAM_NON_BLOCKING);
+        if (scenario == "non-blocking") to_gpu(host, kBytes);
         return *reinterpret_cast<char*>(g_device + kBytes - 1) == 3;  // without waiting
     }
     if (scenario == "unknown-side") {  // an asynchronous copy to memory that may be managed

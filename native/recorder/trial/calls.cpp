@@ -79,8 +79,6 @@ CUresult copied_in_pieces(const Copy& copy, std::vector<uintptr_t> boundaries) {
 /// Performs a copy that the program requests: unchanged (`call`) or with pinned memory.
 template <typename Call>
 CUresult moved(const Copy& copy, Call&& call) {
-    begin();
-    note_call(kFirstWork);
     if (Inside::active() || !active()) return call();
     const Inside inside;
     if (copy.blocking) expect_host_access();
@@ -103,6 +101,12 @@ CUresult moved(const Copy& copy, Call&& call) {
         use.reset();
         never_pin(copy.host, copy.bytes);  // graph launches copy it without a driver call
         return kept(kKeptCapture);
+    }
+    // The driver stages so few bytes and returns; a copy of pinned memory would wait for the GPU here.
+    if (!copy.blocking && copy.to_gpu && copy.bytes <= kLeastStaged) {
+        use.reset();
+        if (earlier) never_pin(copy.host, copy.bytes);
+        return kept(kKeptSmall);
     }
     if (may_stage && !earlier && copy.bytes >= kLeastStaged) {
         if (!hidden(copy.device)) return kept(kKeptVisible);
@@ -137,7 +141,6 @@ CUresult moved(const Copy& copy, Call&& call) {
         result = REAL(cuStreamSynchronize)(copy.stream);
     }
     count_copy(kChangedCopies, copy.bytes);
-    note_call();
     return result;
 }
 
@@ -195,14 +198,16 @@ void must_arrive() {
 
 // The actions of wrappers. Each takes the driver's call and its arguments.
 
-template <const auto& CopyOf, const auto& StreamOf>
-constexpr auto kMoves =
-    [](auto call, auto... arguments) { return moved(CopyOf(StreamOf, arguments...), call); };
-
 constexpr auto kNoted = [](auto call, auto...) {
     const CUresult result = call();
     note_call();
     return result;
+};
+template <const auto& CopyOf, const auto& StreamOf>
+constexpr auto kMoves = [](auto call, auto... arguments) {
+    begin();
+    if (!counted(kFirstWork)) note_call(kFirstWork);
+    return kNoted([&] { return moved(CopyOf(StreamOf, arguments...), call); });
 };
 template <void (*First)()>
 constexpr auto kAfter = [](auto call, auto...) {
@@ -293,80 +298,68 @@ struct Wrapper<Call, What, CUresult(Arguments...)> {
 
 }  // namespace
 
-#define BOTH(X, name, variant, ...) X(name, __VA_ARGS__) X(name##variant, __VA_ARGS__)
+/// Applies `X` to the names of calls, whose action is `kAfter<first>`.
+#define AFTER(X, first, ...) RESCAN(RESCAN(RESCAN(EACH(X, first, __VA_ARGS__))))
+#define EACH(X, first, name, ...) X(name, kAfter<first>) __VA_OPT__(EACH_ PARENS(X, first, __VA_ARGS__))
+#define EACH_() EACH
+#define PARENS ()
+#define RESCAN(...) RESCAN_(RESCAN_(RESCAN_(__VA_ARGS__)))
+#define RESCAN_(...) RESCAN__(RESCAN__(RESCAN__(__VA_ARGS__)))
+#define RESCAN__(...) __VA_ARGS__
 #define OF_STREAM(X, name, variant, what, ...)        \
     X(name, what<__VA_ARGS__ __VA_OPT__(, ) kLegacy>) \
     X(name##variant, what<__VA_ARGS__ __VA_OPT__(, ) kPerThread>)
 
 /// Applies `X` to each wrapped call and its action.
-#define CALLS(X)                                                                \
-    X(cuGetProcAddress, kFinds)                                                 \
-    X(cuGetProcAddress_v2, kFinds)                                              \
-    X(cuInit, kInitialises)                                                     \
-    X(cuDevicePrimaryCtxSetFlags_v2, kSetsFlags)                                \
-    OF_STREAM(X, cuMemcpyHtoD_v2, _ptds, kMoves, kToGpu)                        \
-    OF_STREAM(X, cuMemcpyDtoH_v2, _ptds, kMoves, kFromGpu)                      \
-    OF_STREAM(X, cuMemcpyHtoDAsync_v2, _ptsz, kMoves, kToGpu)                   \
-    OF_STREAM(X, cuMemcpyDtoHAsync_v2, _ptsz, kMoves, kFromGpu)                 \
-    OF_STREAM(X, cuMemcpy, _ptds, kMoves, kEither)                              \
-    OF_STREAM(X, cuMemcpyAsync, _ptsz, kMoves, kEither)                         \
-    OF_STREAM(X, cuMemcpy2D_v2, _ptds, kMoves, kRows)                           \
-    OF_STREAM(X, cuMemcpy2DUnaligned_v2, _ptds, kMoves, kRows)                  \
-    OF_STREAM(X, cuMemcpy2DAsync_v2, _ptsz, kMoves, kRows)                      \
-    OF_STREAM(X, cuLaunchKernel, _ptsz, kLaunches)                              \
-    OF_STREAM(X, cuLaunchKernelEx, _ptsz, kLaunchesEx)                          \
-    X(cuMemAlloc_v2, kNoted)                                                    \
-    X(cuMemAllocManaged, kAllocatesManaged)                                     \
-    X(cuMemFree_v2, kFrees)                                                     \
-    X(cuMemHostRegister_v2, kRegisters)                                         \
-    X(cuStreamCreate, kCreatesStream)                                           \
-    X(cuStreamCreateWithPriority, kCreatesStream)                               \
-    /* after these, blocking copies must complete before they return */         \
-    X(cuPointerSetAttribute, kAfter<must_arrive>)                               \
-    BOTH(X, cuMemcpyPeer, _ptds, kAfter<must_arrive>)                           \
-    BOTH(X, cuMemcpyPeerAsync, _ptsz, kAfter<must_arrive>)                      \
-    X(cuGreenCtxStreamCreate, kAfter<must_arrive>)                              \
-    X(cuIpcOpenMemHandle_v2, kAfter<must_arrive>)                               \
-    X(cuMemImportFromShareableHandle, kAfter<must_arrive>)                      \
-    X(cuIpcGetMemHandle, kAfter<must_arrive>)                                   \
-    X(cuCtxEnablePeerAccess, kAfter<must_arrive>)                               \
-    X(cuMemExportToShareableHandle, kAfter<must_arrive>)                        \
-    X(cuMemGetHandleForAddressRange, kAfter<must_arrive>)                       \
-    /* these end the pinning of host memory */                                  \
-    X(cuCtxDestroy_v2, kAfter<end_context>)                                     \
-    X(cuDevicePrimaryCtxRelease_v2, kAfter<end_context>)                        \
-    X(cuDevicePrimaryCtxReset_v2, kAfter<end_context>)                          \
-    /* these may copy host memory that is partly pinned */                      \
-    BOTH(X, cuMemcpyHtoA_v2, _ptds, kAfter<release_all_pins>)                   \
-    BOTH(X, cuMemcpyAtoH_v2, _ptds, kAfter<release_all_pins>)                   \
-    BOTH(X, cuMemcpyHtoAAsync_v2, _ptsz, kAfter<release_all_pins>)              \
-    BOTH(X, cuMemcpyAtoHAsync_v2, _ptsz, kAfter<release_all_pins>)              \
-    BOTH(X, cuMemcpy3D_v2, _ptds, kAfter<release_all_pins>)                     \
-    BOTH(X, cuMemcpy3DAsync_v2, _ptsz, kAfter<release_all_pins>)                \
-    BOTH(X, cuMemcpyBatchAsync, _ptsz, kAfter<release_all_pins>)                \
-    BOTH(X, cuMemcpyBatchAsync_v2, _ptsz, kAfter<release_all_pins>)             \
-    BOTH(X, cuMemcpy3DBatchAsync, _ptsz, kAfter<release_all_pins>)              \
-    BOTH(X, cuMemcpy3DBatchAsync_v2, _ptsz, kAfter<release_all_pins>)           \
-    BOTH(X, cuGraphAddNode, _v2, kAfter<stop_pinning>)                          \
-    X(cuGraphAddMemcpyNode, kAfter<release_all_pins>)                           \
-    X(cuGraphMemcpyNodeSetParams, kAfter<release_all_pins>)                     \
-    X(cuGraphExecMemcpyNodeSetParams, kAfter<release_all_pins>)                 \
-    /* callbacks that free memory could neither unpin it nor wait for copies */ \
-    BOTH(X, cuLaunchHostFunc, _ptsz, kAfter<stop_pinning>)                      \
-    BOTH(X, cuStreamAddCallback, _ptsz, kAfter<stop_pinning>)                   \
-    X(cuUserObjectCreate, kAfter<stop_pinning>)                                 \
-    X(cuGraphAddHostNode, kAfter<stop_pinning>)                                 \
-    /* with these, the program places managed memory itself */                  \
-    BOTH(X, cuMemAdvise, _v2, kAfter<stop_prefetching>)                         \
-    BOTH(X, cuMemPrefetchAsync, _ptsz, kAfter<stop_prefetching>)                \
-    BOTH(X, cuMemPrefetchAsync_v2, _ptsz, kAfter<stop_prefetching>)             \
-    BOTH(X, cuStreamAttachMemAsync, _ptsz, kAfter<stop_prefetching>)            \
-    /* after these, the CPU may touch managed memory */                         \
-    X(cuCtxSynchronize, kAfter<expect_host_access>)                             \
-    BOTH(X, cuStreamSynchronize, _ptsz, kAfter<expect_host_access>)             \
-    BOTH(X, cuStreamQuery, _ptsz, kAfter<expect_host_access>)                   \
-    X(cuEventSynchronize, kAfter<expect_host_access>)                           \
-    X(cuEventQuery, kAfter<expect_host_access>)
+#define CALLS(X)                                                                                             \
+    X(cuGetProcAddress, kFinds)                                                                              \
+    X(cuGetProcAddress_v2, kFinds)                                                                           \
+    X(cuInit, kInitialises)                                                                                  \
+    X(cuDevicePrimaryCtxSetFlags_v2, kSetsFlags)                                                             \
+    OF_STREAM(X, cuMemcpyHtoD_v2, _ptds, kMoves, kToGpu)                                                     \
+    OF_STREAM(X, cuMemcpyDtoH_v2, _ptds, kMoves, kFromGpu)                                                   \
+    OF_STREAM(X, cuMemcpyHtoDAsync_v2, _ptsz, kMoves, kToGpu)                                                \
+    OF_STREAM(X, cuMemcpyDtoHAsync_v2, _ptsz, kMoves, kFromGpu)                                              \
+    OF_STREAM(X, cuMemcpy, _ptds, kMoves, kEither)                                                           \
+    OF_STREAM(X, cuMemcpyAsync, _ptsz, kMoves, kEither)                                                      \
+    OF_STREAM(X, cuMemcpy2D_v2, _ptds, kMoves, kRows)                                                        \
+    OF_STREAM(X, cuMemcpy2DUnaligned_v2, _ptds, kMoves, kRows)                                               \
+    OF_STREAM(X, cuMemcpy2DAsync_v2, _ptsz, kMoves, kRows)                                                   \
+    OF_STREAM(X, cuLaunchKernel, _ptsz, kLaunches)                                                           \
+    OF_STREAM(X, cuLaunchKernelEx, _ptsz, kLaunchesEx)                                                       \
+    X(cuMemAlloc_v2, kNoted)                                                                                 \
+    X(cuMemAllocManaged, kAllocatesManaged)                                                                  \
+    X(cuMemFree_v2, kFrees)                                                                                  \
+    X(cuMemHostRegister_v2, kRegisters)                                                                      \
+    X(cuStreamCreate, kCreatesStream)                                                                        \
+    X(cuStreamCreateWithPriority, kCreatesStream)                                                            \
+    /* after these, blocking copies must complete before they return */                                      \
+    AFTER(X, must_arrive, cuPointerSetAttribute, cuMemcpyPeer, cuMemcpyPeer_ptds, cuMemcpyPeerAsync,         \
+          cuMemcpyPeerAsync_ptsz, cuGreenCtxStreamCreate, cuIpcOpenMemHandle_v2,                             \
+          cuMemImportFromShareableHandle, cuIpcGetMemHandle, cuCtxEnablePeerAccess,                          \
+          cuMemExportToShareableHandle, cuMemGetHandleForAddressRange, cuMemPoolSetAccess, cuMemSetAccess)   \
+    /* these end the pinning of host memory */                                                               \
+    AFTER(X, end_context, cuCtxDestroy_v2, cuCtxDetach, cuDevicePrimaryCtxRelease_v2,                        \
+          cuDevicePrimaryCtxReset_v2)                                                                        \
+    /* these may copy host memory that is partly pinned */                                                   \
+    AFTER(X, release_all_pins, cuMemcpyHtoA_v2, cuMemcpyHtoA_v2_ptds, cuMemcpyAtoH_v2, cuMemcpyAtoH_v2_ptds, \
+          cuMemcpyHtoAAsync_v2, cuMemcpyHtoAAsync_v2_ptsz, cuMemcpyAtoHAsync_v2, cuMemcpyAtoHAsync_v2_ptsz,  \
+          cuMemcpy3D_v2, cuMemcpy3D_v2_ptds, cuMemcpy3DAsync_v2, cuMemcpy3DAsync_v2_ptsz,                    \
+          cuMemcpyBatchAsync, cuMemcpyBatchAsync_ptsz, cuMemcpyBatchAsync_v2, cuMemcpyBatchAsync_v2_ptsz,    \
+          cuMemcpy3DBatchAsync, cuMemcpy3DBatchAsync_ptsz, cuMemcpy3DBatchAsync_v2,                          \
+          cuMemcpy3DBatchAsync_v2_ptsz, cuGraphAddMemcpyNode, cuGraphMemcpyNodeSetParams,                    \
+          cuGraphExecMemcpyNodeSetParams)                                                                    \
+    /* callbacks that free memory could neither unpin it nor wait for copies */                              \
+    AFTER(X, stop_pinning, cuLaunchHostFunc, cuLaunchHostFunc_ptsz, cuStreamAddCallback,                     \
+          cuStreamAddCallback_ptsz, cuUserObjectCreate, cuGraphAddHostNode, cuGraphAddNode,                  \
+          cuGraphAddNode_v2)                                                                                 \
+    /* with these, the program places managed memory itself */                                               \
+    AFTER(X, stop_prefetching, cuMemAdvise, cuMemAdvise_v2, cuMemPrefetchAsync, cuMemPrefetchAsync_ptsz,     \
+          cuMemPrefetchAsync_v2, cuMemPrefetchAsync_v2_ptsz, cuStreamAttachMemAsync,                         \
+          cuStreamAttachMemAsync_ptsz)                                                                       \
+    /* after these, the CPU may touch managed memory */                                                      \
+    AFTER(X, expect_host_access, cuCtxSynchronize, cuStreamSynchronize, cuStreamSynchronize_ptsz,            \
+          cuStreamQuery, cuStreamQuery_ptsz, cuEventSynchronize, cuEventQuery)
 
 // Each wrapper is exported with the name of its call, for programs that link with the driver. The exported
 // symbol is an `ifunc`, because a macro cannot name the parameters of a function.

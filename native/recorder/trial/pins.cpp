@@ -1,6 +1,6 @@
 #include "pins.h"
 
-#include <pthread.h>
+#include <errno.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -36,7 +36,7 @@ auto& g_pages = *new Ranges;
 auto& g_seen = *new std::map<uintptr_t, uintptr_t>;     ///< copied once
 auto& g_refused = *new std::map<uintptr_t, uintptr_t>;  ///< the driver failed, or `never_pin`
 auto& g_brief = *new std::map<uintptr_t, unsigned>;     ///< times freed after few copies
-constexpr size_t kMostSeen = 4096;
+constexpr size_t kMostSeen = 65536;
 /// Memory that was freed kMostBrief times after at most kFewCopies copies is not pinned again.
 constexpr unsigned kFewCopies = 2, kMostBrief = 2;
 std::atomic<uintptr_t> g_lowest{UINTPTR_MAX}, g_highest{0};  ///< of `g_pages`
@@ -50,12 +50,10 @@ uintptr_t page() {
 
 /// Records that the pages of a range are pinned or, with null, that they no longer are.
 void note_pages(uintptr_t begin, const Range* range) {
+    Ranges changed;  // allocated and freed without the mutex: an allocator may unmap pages
+    if (range) changed[begin] = *range;
     const std::lock_guard lock(g_pages_mutex);
-    if (range) {
-        g_pages[begin] = *range;
-    } else {
-        g_pages.erase(begin);
-    }
+    range ? g_pages.merge(changed) : void(changed.insert(g_pages.extract(begin)));
     g_lowest = g_pages.empty() ? UINTPTR_MAX : g_pages.begin()->first;
     g_highest = g_pages.empty() ? 0 : std::prev(g_pages.end())->second.end;
 }
@@ -72,18 +70,14 @@ uint64_t most_pinned() {
     return most;
 }
 
-/// Whether the memory may be on a stack, which is reused or unmapped without a library call: the stack of the
-/// main thread, or memory above a guard page, up to the size of a stack.
-bool of_stack(uintptr_t begin) {
-    pthread_attr_t attributes;
-    size_t bytes = 0;
-    if (pthread_getattr_default_np(&attributes) == 0) pthread_attr_getstacksize(&attributes, &bytes);
-    uintptr_t low = 0, high = 0, guarded = 0;
+/// Whether the memory is on a stack, which is reused or unmapped without a library call.
+bool of_stack(uintptr_t begin, uintptr_t end) {
+    if (of_thread(begin, end)) return true;
+    uintptr_t high = 0;
     std::ifstream maps("/proc/self/maps");
     for (std::string line; std::getline(maps, line);) {
-        std::sscanf(line.c_str(), "%lx-%lx", &low, &high);
-        if (begin < high) return line.ends_with("[stack]") || (low == guarded && begin < low + bytes);
-        guarded = line.find("---p") != std::string::npos && high - low <= 4 * page() ? high : 0;
+        std::sscanf(line.c_str(), "%*x-%lx", &high);
+        if (begin < high) return line.ends_with("[stack]");
     }
     return true;
 }
@@ -142,7 +136,8 @@ bool pin(uintptr_t begin, const Range& range) {
     return result == CUDA_SUCCESS;
 }
 
-/// Whether pages of the memory may be pinned. `of_heap`: only if copies may have used this heap block.
+}  // namespace
+
 bool may_be_pinned(const void* memory, size_t bytes, bool of_heap) {
     const auto begin = reinterpret_cast<uintptr_t>(memory), end = begin + bytes;
     if (begin >= g_highest.load(std::memory_order_relaxed) || end <= g_lowest.load(std::memory_order_relaxed))
@@ -154,8 +149,6 @@ bool may_be_pinned(const void* memory, size_t bytes, bool of_heap) {
         ++at;
     return at != g_pages.end() && at->first < end;
 }
-
-}  // namespace
 
 PinUse::PinUse(const void* memory, size_t bytes, bool may_pin) {
     const auto first = reinterpret_cast<uintptr_t>(memory), last = first + bytes;
@@ -190,7 +183,7 @@ bool PinUse::pin_gaps(const Gaps& gaps, uintptr_t first, uintptr_t last) {
     why_ = kKeptRefused;
     if (overlapping(g_refused, first, last, kEnd) != g_refused.end()) return false;
     why_ = kKeptStack;
-    if (of_stack(first)) return false;
+    if (of_stack(first, last)) return false;
     Range range{};
     REAL(cuCtxGetCurrent)(&range.context);
     for (const auto& [low, high] : gaps) {
@@ -213,7 +206,8 @@ PinUse::~PinUse() {
     if (!end_) return;
     const std::lock_guard lock(g_mutex);
     auto at = overlapping(g_pinned, begin_, end_, kRangeEnd);
-    for (; at != g_pinned.end() && at->first < end_; ++at) --at->second.uses;
+    while (at != g_pinned.end() && at->first < end_)
+        at = --at->second.uses || g_may_pin ? std::next(at) : unpin(at);
 }
 
 bool any_pins() {
@@ -223,6 +217,7 @@ bool any_pins() {
 void release_pins(const void* memory, size_t bytes, bool of_heap) {
     if (!active() || !may_be_pinned(memory, bytes, of_heap)) return;
     const Inside inside;
+    const int error = errno;  // `free` preserves it
     const auto begin = reinterpret_cast<uintptr_t>(memory), end = begin + bytes;
     std::unique_lock lock(g_mutex);
     auto at = overlapping(g_pinned, begin, end, kRangeEnd);
@@ -240,6 +235,7 @@ void release_pins(const void* memory, size_t bytes, bool of_heap) {
             at = unpin(at);
         }
     }
+    errno = error;
 }
 
 void never_pin(const void* memory, size_t bytes) {
@@ -255,7 +251,7 @@ void never_pin(const void* memory, size_t bytes) {
 
 void stop_pinning() {
     g_may_pin = false;
-    release_pins(nullptr, SIZE_MAX);  // waits for copies in progress
+    release_all_pins();
 }
 
 void release_all_pins() {

@@ -47,11 +47,16 @@ class PinUse {
 void release_pins(const void* memory, size_t bytes, bool of_heap = false);
 void release_all_pins();
 
-/// Unpins everything and disables pinning.
+/// Disables pinning and unpins everything: memory in use, when its copies end, which may wait for the caller.
 void stop_pinning();
 bool any_pins();
+/// Whether pages of the memory may be pinned. `of_heap`: only if copies may have used this heap block.
+bool may_be_pinned(const void* memory, size_t bytes, bool of_heap = false);
 
 /// Unpins the memory and never pins it again.
 void never_pin(const void* memory, size_t bytes);
+
+/// Whether the memory overlaps the stack of a thread other than the main thread.
+bool of_thread(uintptr_t begin, uintptr_t end);
 
 }  // namespace busfare::trial

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -60,13 +61,18 @@ class Fillers {
         sigfillset(&all);  // only the program's threads handle signals, except for faults
         sigdelset(&all, SIGSEGV), sigdelset(&all, SIGBUS);
         pthread_sigmask(SIG_SETMASK, &all, &before);
-        std::thread([this, seen = round_.load()]() mutable {
+        const auto run = [this, seen = round_.load()]() mutable {
             for (;;) {
                 round_.wait(seen, std::memory_order_acquire);
                 seen = round_.load(std::memory_order_acquire);
                 work();
             }
-        }).detach();
+        };
+        try {
+            std::thread(run).detach();
+        } catch (const std::system_error&) {
+            started_ = kMostThreads;  // the system has too many threads: start no more
+        }
         pthread_sigmask(SIG_SETMASK, &before, nullptr);
     }
 
