@@ -51,6 +51,22 @@ def verdict(unchanged: list[bytes], changed: bytes) -> str:
         ([b"S = 3.25, velocity 12.5 m/s\n"], b"S = 3.25, velocity 99.9 m/s\n", "altered"),
         ([b"\x01 1 2\n", b"\x01 1 2\n"], b"\x01  1 2\n", "altered"),  # no text
         ([b"\x01 1 2\n", b"\x01 1 3\n"], b"\x01 1 4\n", "same"),
+        ([b"Time (s): 0.12\n"], b"Time (s): 0.09\n", "same"),
+        ([b"1/9 50ms/step\r9/9 52ms/step loss 3\n"], b"9/9 950us/step loss 3\n", "same"),  # progress
+        (
+            [b"\x1b[1m1.2\x1b[0m s, sum \x1b[1m5\x1b[0m\n"],
+            b"\x1b[1m0.9\x1b[0m s, sum \x1b[1m6\x1b[0m\n",
+            "altered",
+        ),
+        ([b"E 1.234567\n", b"E 1.234568\n"], b"E 1.234560\n", "same"),  # rounding
+        ([b"E 1.234567\n", b"E 1.234568\n"], b"E 0.0\n", "altered"),
+        ([b"3 max 17 min\n"], b"3 max 18 min\n", "altered"),
+        (
+            [b"rank 0 sum 5\nrank 1 sum 6\n", b"rank 1 sum 6\nrank 0 sum 5\n"],
+            b"rank 1 sum 5\nrank 0 sum 5\n",
+            "altered",
+        ),
+        ([b"at 0x1a\nloss 0.5\n", b"at 0x2b\nloss 0.6\n"], b"at 0x3c\nloss nan\n", "altered"),
         # Lines in a different order: lines common to all unchanged runs must be present.
         ([b"rank a\nrank b\nsum 9\n", b"rank b\nrank a\nsum 9\n"], b"rank b\nrank a\nsum 9\n", "identical"),
         ([b"rank a\nrank b\nsum 9\n", b"rank b\nrank a\nsum 9\n"], b"rank b\nrank a\nfailed\n", "altered"),

@@ -22,24 +22,15 @@ __all__ = ["app", "main"]
 BARE = ("--pin", "--async", "--drop-synchronisations")
 #: Each command, in the order of `busfare --help`: the module here that has its options, and its name there.
 COMMANDS = {
-    "report": ("options.traces", "report"),
-    "what-if": ("options.traces", "what_if"),
-    "project": ("options.traces", "project"),
-    "compare": ("options.traces", "compare"),
-    "diff": ("options.traces", "diff"),
-    "price": ("options.planning", "price"),
-    "plan": ("options.planning", "plan"),
-    "export": ("options.traces", "export"),
-    "record": ("options.measuring", "record"),
-    "try": ("options.measuring", "try_"),
-    "demo": ("options.traces", "demo"),
-    "probe": ("options.measuring", "probe"),
-    "nodes": ("options.planning", "nodes"),
-    "bench": ("options.measuring", "bench"),
-    "doctor": ("about", "doctor"),
-    "completion": ("about", "completion"),
-    "help": ("about", "help_"),
-}
+    "report": ("options.traces", "report"), "what-if": ("options.traces", "what_if"),
+    "project": ("options.traces", "project"), "compare": ("options.traces", "compare"),
+    "diff": ("options.traces", "diff"), "price": ("options.planning", "price"),
+    "plan": ("options.planning", "plan"), "export": ("options.traces", "export"),
+    "record": ("options.measuring", "record"), "try": ("options.measuring", "try_"),
+    "demo": ("options.traces", "demo"), "probe": ("options.measuring", "probe"),
+    "nodes": ("options.planning", "nodes"), "bench": ("options.measuring", "bench"),
+    "doctor": ("about", "doctor"), "completion": ("about", "completion"), "help": ("about", "help_"),
+}  # fmt: skip
 
 NCU = "count with ncu, and give its output to project --counters (docs/kernels.md)"
 TIMED = "time your kernel, and use `plan --kernel TIME`"

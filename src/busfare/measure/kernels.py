@@ -33,16 +33,10 @@ PASS_BYTES = {256 * KIB: 32, 4 * MIB: 32, 16 * MIB: 8, 32 * MIB: 8, 128 * MIB: 4
 ROW_BYTES, SOFTMAX_ROW_BYTES = 1 << 13, 1 << 12
 #: Of each pipeline the operations that 1,024 threads do in a loop of `rates.cu`, and loops: some milliseconds at most.
 LOOPS: dict[Pipeline, tuple[int, int]] = {
-    "fp64": (1 << 14, 8192),
-    "fp32": (1 << 14, 24576),
-    "fp16": (1 << 15, 24576),
-    "fp64_tensor": (1 << 18, 2048),
-    "tf32_tensor": (1 << 18, 8192),
-    "fp16_tensor": (1 << 19, 8192),
-    "bf16_tensor": (1 << 19, 8192),
-    "fp8_tensor": (1 << 20, 8192),
-    "int8_tensor": (1 << 20, 8192),
-}
+    "fp64": (1 << 14, 8192), "fp32": (1 << 14, 24576), "fp16": (1 << 15, 24576), "fp64_tensor": (1 << 18, 2048),
+    "tf32_tensor": (1 << 18, 8192), "fp16_tensor": (1 << 19, 8192), "bf16_tensor": (1 << 19, 8192),
+    "fp8_tensor": (1 << 20, 8192), "int8_tensor": (1 << 20, 8192),
+}  # fmt: skip
 #: GEMMs by type: how many of m, n, k. A layer's weights are n × k, m its tokens; activations multiply each other in batches.
 LARGEST = (1, 8192, 8192, 8192)
 BATCHES = ((64, 512, 512, 512), (256, 32, 512, 256), (256, 512, 32, 256), (256, 32, 32, 512))

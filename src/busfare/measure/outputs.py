@@ -24,16 +24,21 @@ TIMED = re.compile(
     rb"(?i)(?<![a-z])(?:[a-z]*times?|timer|timings?|elapsed|took|taken|duration|latency|bandwidth|throughput|speed"
     rb"|speedup|fps|perf|performance|cycles|"
     + _UNITS
-    + rb")(?![a-z])[^\0a-z]*(\0)|(\0)\s*(?:s|min(?:ute)?s?|"
+    + rb")(?![a-z])(?:[^\0a-z]*[(\[][a-z /]{1,9}[)\]])?[^\0a-z]*(\0)|(\0)\s*(?:s|mins|minutes?|"
     + _UNITS
-    + rb")(?![a-z/])"
+    + rb")(?:/(?:it|iter|step|epoch|batch))?(?![a-z/])"
 )
 #: A time may get another unit when it changes.
-UNIT = re.compile(rb"\0\s*(?:(?:[mun]|\xc2\xb5)?s|[mun]secs?|(?:milli|micro|nano)?seconds?)(?![a-z/])")
+UNIT = re.compile(
+    rb"\0\s*(?:(?:(?:[mun]|\xc2\xb5)?s|[mun]secs?|(?:milli|micro|nano)?seconds?)(?:/(?:it|step))?|it/s|[kMGT]?i?B/s|[MGT]FLOPS)(?![a-z/])"
+)
+#: Colours of a terminal.
+ANSI = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
 #: Characters that texts do not contain; the longest output that is compared line by line, bytes.
 BINARY, MOST_COMPARED = re.compile(rb"[\x00-\x07\x0e-\x1a\x1c-\x1f]"), 64 << 20
-#: Largest relative difference of numbers that vary by rounding; a changed run may differ by this multiple of what was seen.
-ROUNDING, TIMES_ROUNDING = 1e-3, 10.0
+#: Largest relative differences of numbers that vary by rounding, certainly and perhaps; changed runs may differ by such a
+#: multiple of what was seen.
+ROUNDING, MULTIPLES = (1e-5, 1e-3), (100.0, 10.0)
 #: A number varies in all lines with the same text if it varies in more than this share. Length of the text of a difference.
 VARIES, SHOWN = 0.25, 200
 Verdict = Literal["identical", "same", "altered", "failed", "timeout"]
@@ -53,29 +58,42 @@ class Difference(Struct):
 @lru_cache(1 << 20)
 def _parsed(line: bytes) -> Line:
     # Column widths of tables depend on the numbers: collapse white space.
-    line = b" ".join(line.split())
+    line = b" ".join(ANSI.sub(b"", line).split())
     return UNIT.sub(MARK + b" s", NUMBER.sub(MARK, line)), tuple(NUMBER.findall(line))
 
 
 def _lines(output: bytes) -> list[Line]:
-    return [_parsed(line) for line in re.split(rb"[\r\n]+", output)]
+    return [_parsed(line) for line in _split(output)]
+
+
+def _split(output: bytes) -> list[bytes]:
+    """The lines of an output, as a terminal shows them: a carriage return starts a line anew."""
+    return [line.rstrip(b"\r").rpartition(b"\r")[2] for line in output.split(b"\n")]
 
 
 @lru_cache(1 << 16)
 def timed_places(text: bytes) -> frozenset[int]:
     """The indices of the numbers of a line that are measured times or rates."""
-    return frozenset(text.count(MARK, 0, max(at.start(1), at.start(2))) for at in TIMED.finditer(text))
+    places, place, before = set[int](), 0, 0
+    for match in TIMED.finditer(text):
+        at = max(match.start(1), match.start(2))
+        place, before = place + text.count(MARK, before, at), at
+        places.add(place)
+    return frozenset(places)
 
 
 def _untimed(line: Line) -> tuple[bytes, ...]:
     """A line with its numbers, except measured times."""
     text, numbers = line
-    return (text, *(number for place, number in enumerate(numbers) if place not in timed_places(text)))
+    timed = timed_places(text)
+    return (text, *(number for place, number in enumerate(numbers) if place not in timed))
 
 
 def _relative(a: bytes, b: bytes) -> float:
-    """The relative difference of two numbers; infinite if unknown."""
+    """The relative difference of two numbers; infinite if unknown, and for integers, which are not rounded."""
     try:
+        if a.isdigit() and b.isdigit():
+            return math.inf
         x, y = float(a), float(b)
     except ValueError:  # with colons
         return math.inf
@@ -114,8 +132,12 @@ class Reference:
             Counter(text for text, _ in first),
             Counter((first[n][0], place) for n, place in varying),
         )
-        small = {key: TIMES_ROUNDING * by if by <= ROUNDING else 0.0 for key, by in largest.items()}
-        return varying, {key: math.inf if vary[key] > VARIES * lines[key[0]] else small[key] for key in small}
+        certain, perhaps = ROUNDING
+        allowed = dict[tuple[bytes, int], float]()
+        for key, by in largest.items():
+            rounded = MULTIPLES[0] * by if by <= certain else MULTIPLES[1] * by if by <= perhaps else 0.0
+            allowed[key] = math.inf if vary[key] > VARIES * lines[key[0]] and by > certain else rounded
+        return {(n, place) for n, place in varying if largest[first[n][0], place] > certain}, allowed
 
     def difference(self, changed: bytes) -> Difference | None:
         """The first line of `changed` that differs from the unchanged runs; None if there is none."""
@@ -126,20 +148,22 @@ class Reference:
                 return None
             sizes = f"{len(self.runs[0]):,} bytes", f"{len(changed):,} bytes that differ"
             return Difference(self.name, 1, *sizes)
-        if len({tuple(text for text, _ in lines) for lines in self._unchanged}) > 1:
+        if self._orders_vary:
             return self._in_any_order(changed)
         varying, allowed = self._variation
         first, now = self._unchanged[0], _lines(changed)
         self.left_out = sum(
-            place in timed_places(text) or (line, place) in varying or allowed.get((text, place)) == math.inf
+            place in timed or (line, place) in varying or allowed.get((text, place)) == math.inf
             for line, (text, numbers) in enumerate(first)
+            for timed in [timed_places(text)]
             for place in range(len(numbers))
         )
         missing: Line = (b"", ())
         for line, ((text, ours), (new_text, theirs)) in enumerate(zip_longest(first, now, fillvalue=missing)):
+            timed = timed_places(text)
             same = text == new_text and all(
                 a == b
-                or place in timed_places(text)
+                or place in timed
                 or (line, place) in varying
                 or _relative(a, b) <= allowed.get((text, place), 0.0)
                 for place, (a, b) in enumerate(zip(ours, theirs, strict=True))
@@ -147,6 +171,14 @@ class Reference:
             if not same:
                 return self._at(line + 1, changed)
         return None
+
+    @cached_property
+    def _orders_vary(self) -> bool:
+        """Whether the unchanged runs differ in more than numbers, or print the same lines in another order."""
+        if len({tuple(text for text, _ in lines) for lines in self._unchanged}) > 1:
+            return True
+        first, *rest = (list(map(_untimed, lines)) for lines in self._unchanged)
+        return any(lines != first and Counter(lines) == Counter(first) for lines in rest)
 
     def _in_any_order(self, changed: bytes) -> Difference | None:
         """For unchanged runs whose lines differ: all common lines must be present. Lines may be new if unchanged runs have
@@ -158,14 +190,17 @@ class Reference:
         new = [line for line, (text, _) in enumerate(now, 1) if text not in runs_with]
         if len(new) > 2 * max(unique):
             return Difference(self.name, new[0], "", _line(changed, new[0]))
+        lost = {text for text, runs in runs_with.items() if runs == len(self._unchanged)} - {
+            text for text, _ in now
+        }
         common = reduce(and_, (Counter(map(_untimed, lines)) for lines in self._unchanged))
         first = self._unchanged[0]
         self.left_out = sum(len(numbers) for _, numbers in first) - sum(
             len(key) - 1 for key in common.elements()
         )
-        if not (missing := common - Counter(map(_untimed, now))):
-            return None
-        return self._at(next(n for n, line in enumerate(first, 1) if _untimed(line) in missing), changed)
+        missing = common - Counter(map(_untimed, now))
+        lines = (n for n, line in enumerate(first, 1) if line[0] in lost or _untimed(line) in missing)
+        return None if (at := next(lines, None)) is None else self._at(at, changed)
 
     def _at(self, line: int, changed: bytes) -> Difference:
         texts = _line(self.runs[0], line), _line(changed, line)
@@ -179,7 +214,7 @@ class Reference:
 
 
 def _line(output: bytes, number: int) -> str:
-    lines = re.split(rb"[\r\n]+", output)
+    lines = _split(output)
     return lines[number - 1].decode("utf-8", "replace") if number <= len(lines) else ""
 
 

@@ -28,18 +28,11 @@ DETAIL = {"h2d": (2, 256), "d2h": (8, 96, 256)}
 #: How single transfers of each path are issued, and the most pieces that they are worth: the fewest that keep the errors on
 #: held-out sizes (docs/models.md).
 _PATHS: tuple[tuple[Direction, MemoryKind, str, int], ...] = (
-    ("h2d", "pinned", "copies", 3),
-    ("d2h", "pinned", "copies", 1),
-    ("h2d", "pageable", "copies", 3),
-    ("d2h", "pageable", "copies", 2),
-    ("h2d", "mapped", "kernel", 1),
-    ("d2h", "mapped", "kernel", 1),
-    ("h2d", "managed", "prefetch", 1),
-    ("d2h", "managed", "prefetch", 1),
-    ("h2d", "managed", "touch", 1),
-    ("d2h", "managed", "touch", 1),
-    ("d2d", "device", "copies", 1),
-)
+    ("h2d", "pinned", "copies", 3), ("d2h", "pinned", "copies", 1), ("h2d", "pageable", "copies", 3),
+    ("d2h", "pageable", "copies", 2), ("h2d", "mapped", "kernel", 1), ("d2h", "mapped", "kernel", 1),
+    ("h2d", "managed", "prefetch", 1), ("d2h", "managed", "prefetch", 1), ("h2d", "managed", "touch", 1),
+    ("d2h", "managed", "touch", 1), ("d2d", "device", "copies", 1),
+)  # fmt: skip
 
 #: Calls that cost by the byte.
 _BY_SIZE: dict[Any, Case] = {

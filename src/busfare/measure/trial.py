@@ -81,13 +81,15 @@ class Program:
         if not self.library.is_file():
             raise InputError(f"{self.library} is missing; reinstall busfare")
         self.command, self.compare, self.timeout = [program, *command[1:]], compare, timeout
-        self._starting, self._stopped_by = False, 0
+        self._starting, self._stopped_by, self._ending = False, 0, False
         #: Identical outputs are stored once, because they may be large.
         self._outputs: dict[bytes, bytes] = {}
 
     @contextmanager
     def files_set_aside(self) -> Iterator[None]:
         """Renames the files of `compare`, and restores them at the end of the context."""
+        if len({path.resolve() for path in self.compare}) < len(self.compare):
+            raise InputError("`compare` names a file twice; give it once")
         for path in self.compare:
             if path.exists() and not path.is_file():
                 raise InputError(f"{path} is not a file; give a file that the program writes")
@@ -102,25 +104,26 @@ class Program:
         }
         for number in before:
             signal.signal(number, self._stop)
-        backups = dict[Path, Path]()
+        backups = dict[Path, Path | None]()
         try:
-            for path in filter(Path.is_file, self.compare):
-                backups[path] = path.rename(_backup(path))
+            for path in self.compare:
+                backups[path] = path.rename(_backup(path)) if path.is_file() else None
             yield
         finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-            for path in self.compare:
+            for path, renamed in backups.items():
                 with suppress(OSError):  # one that cannot be restored must not keep the others from it
                     path.unlink(missing_ok=True)
-                    backups.get(path, path).rename(path)
+                    if renamed:
+                        renamed.rename(path)
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
     def _stop(self, number: int, *_: object) -> None:
         """Handles a signal that ends this process. Defers it while a program starts, which would survive it."""
-        again, self._stopped_by = bool(self._stopped_by), number
-        if (
-            not self._starting and not again
-        ):  # the program is ended once: a second signal would leave it running
+        if self._starting:
+            self._stopped_by = number
+        elif not self._ending:  # a second signal would leave the program running
+            self._ending = True
             raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
 
     def recorded(self, folder: Path, unchanged_seconds: float) -> Run:

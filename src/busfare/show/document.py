@@ -81,16 +81,12 @@ Row = TypeVar("Row")
 Cells = Mapping[str, str | Callable[[Row], str]]
 #: How a value is shown, by what its key says of the unit.
 UNITS: dict[str, Callable[[Any], str]] = {
-    "bytes_per_second": amounts.rate,
-    "seconds": amounts.time,
-    "bytes": amounts.size,
+    "bytes_per_second": amounts.rate, "seconds": amounts.time, "bytes": amounts.size,
     "error_percent": lambda p: amounts.signed_percent(p / 100),
     "wmape_percent": lambda p: amounts.percent(p / 100, 2),
-    "inside_percent": lambda p: amounts.percent(p / 100, 0),
-    "percent": lambda p: amounts.percent(p / 100, 1),
-    "share_hidden": lambda share: amounts.percent(share, 0),
-    "share": lambda share: amounts.percent(share, 1),
-}
+    "inside_percent": lambda p: amounts.percent(p / 100, 0), "percent": lambda p: amounts.percent(p / 100, 1),
+    "share_hidden": lambda share: amounts.percent(share, 0), "share": lambda share: amounts.percent(share, 1),
+}  # fmt: skip
 
 
 def cell(row: Any, of: str | Callable[[Any], str]) -> str:

@@ -41,19 +41,12 @@ def _between(first: str, then: str) -> str:
 
 #: How `words.toml` has amounts shown, besides Python's own formats and nouns to count: `{seconds:time}`, `{number:copy}`.
 AMOUNTS: dict[str, Callable[[Any], str]] = {
-    "count": amounts.count,
-    "name": _short,
-    "symbol": lambda name: _short(function_name(name)),
-    "between": lambda name: _between(*name.split("→")),
-    "exact": exact_bytes,
-    "percent": amounts.percent,
-    "rate": amounts.rate,
-    "signed": amounts.signed_percent,
-    "size": amounts.size,
-    "time": amounts.time,
+    "count": amounts.count, "name": _short, "symbol": lambda name: _short(function_name(name)),
+    "between": lambda name: _between(*name.split("→")), "exact": exact_bytes, "percent": amounts.percent,
+    "rate": amounts.rate, "signed": amounts.signed_percent, "size": amounts.size, "time": amounts.time,
     "options": lambda fields: " and ".join(f"--{field.replace('_', '-')}" for field in fields),
     "longer": lambda seconds: f"{amounts.time(abs(seconds))} {'longer' if seconds > 0 else 'shorter'}",
-}
+}  # fmt: skip
 
 
 def joined(parts: list[str], by: str) -> str:

@@ -23,19 +23,11 @@ from busfare.trace.tables import conform, empty
 
 #: A collective by its name in small letters alone, whoever calls it so: allreduce of PyTorch, AllReduce of NCCL.
 KINDS = {
-    "all_reduce": r"^i?allreduce",
-    "all_gather": r"^i?allgather",
-    "reduce_scatter": r"^i?reducescatter",
-    "all_to_all": r"^i?alltoall",
-    "broadcast": r"^(i?bcast|broadcast)",
-    "reduce": r"^i?reduce(v|oop)?$",
-    "send_receive": r"^sendrecv",
-    "send": r"^(i|s|b|r|is)?send$",
-    "receive": r"^(i|m)?recv$",
-    "gather": r"^i?gather",
-    "scatter": r"^i?scatter",
-    "barrier": r"^i?barrier",
-}
+    "all_reduce": r"^i?allreduce", "all_gather": r"^i?allgather", "reduce_scatter": r"^i?reducescatter",
+    "all_to_all": r"^i?alltoall", "broadcast": r"^(i?bcast|broadcast)", "reduce": r"^i?reduce(v|oop)?$",
+    "send_receive": r"^sendrecv", "send": r"^(i|s|b|r|is)?send$", "receive": r"^(i|m)?recv$",
+    "gather": r"^i?gather", "scatter": r"^i?scatter", "barrier": r"^i?barrier",
+}  # fmt: skip
 #: Ranges around the calls that launch: `nccl:all_reduce, op_id = 12, sizes = [[4096]]` of PyTorch, ncclAllReduce of NCCL.
 RANGE = r"^(?:nccl:_?(\w+)|nccl([A-Z]\w+)$)"
 #: MPI calls that give other ranks something, or wait for it. Of those that begin with I, and of waits for them, a range does
