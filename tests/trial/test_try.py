@@ -140,10 +140,7 @@ def test_an_interrupted_measurement_keeps_its_finished_rounds(
     os.mkfifo(started)
     # Two runs come before the rounds, which have two runs each.
     script = "echo >> runs; test $(wc -l < runs) -lt 7 || { echo > started; exec sleep 1000; }"
-    line = [
-        sys.executable,
-        *["-m", "busfare", "try", "--change", "spin", "--runs", "5", "--json", "--", "sh", "-c"],
-    ]
+    line = [sys.executable, "-m", "busfare", "try", "--change=spin", "--runs=5", "--json", "--", "sh", "-c"]
     with subprocess.Popen(
         [*line, script], env=environment, cwd=tmp_path, stdout=subprocess.PIPE, text=True
     ) as process:
