@@ -211,6 +211,7 @@ def test_running_as_an_mpi_rank_is_refused(command: Command) -> None:
         (("--runs", "1", "--", "true"), "--runs '1' is not a whole number from 3"),
         (("--from", "no-such-node", "--", "true"), "no-such-node"),
         (("--compare", ".", "--", "true"), "is not a file"),
+        (("--compare", "a", "--compare", "./a", "--", "true"), "names a file twice"),
         (("--compare", "typo", "--", "true"), "typo: the program does not write this file"),
     ],
 )
