@@ -50,7 +50,7 @@ def verdict(unchanged: list[bytes], changed: bytes) -> str:
         ([b"min: -1.5\n"], b"min: -999\n", "altered"),  # not minutes
         ([b"S = 3.25, velocity 12.5 m/s\n"], b"S = 3.25, velocity 99.9 m/s\n", "altered"),
         ([b"\x01 1 2\n", b"\x01 1 2\n"], b"\x01  1 2\n", "altered"),  # no text
-        ([b"\x01 1 2\n", b"\x01 1 3\n"], b"\x01 1 4\n", "same"),
+        ([b"\x01 1 2\n", b"\x01 1 3\n"], b"\x01 1 4\n", "not-compared"),
         ([b"Time (s): 0.12\n"], b"Time (s): 0.09\n", "same"),
         ([b"1/9 50ms/step\r9/9 52ms/step loss 3\n"], b"9/9 950us/step loss 3\n", "same"),  # progress
         (

@@ -91,7 +91,7 @@ class Try(Struct, tag_field="schema", tag="busfare.try/1", kw_only=True):
     @property
     def altered(self) -> bool:
         """Whether a change altered the output, or made the program fail or exceed the time limit."""
-        return any(tried.output not in ("identical", "same") for tried in self.runs)
+        return any(tried.output in ("altered", "failed", "timeout") for tried in self.runs)
 
 
 class ProgramFailed(BusfareError):  # noqa: N818 (the program failed, not busfare)

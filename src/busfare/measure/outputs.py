@@ -41,7 +41,7 @@ BINARY, MOST_COMPARED = re.compile(rb"[\x00-\x07\x0e-\x1a\x1c-\x1f]"), 64 << 20
 ROUNDING, MULTIPLES = (1e-5, 1e-3), (100.0, 10.0)
 #: A number varies in all lines with the same text if it varies in more than this share. Length of the text of a difference.
 VARIES, SHOWN = 0.25, 200
-Verdict = Literal["identical", "same", "altered", "failed", "timeout"]
+Verdict = Literal["identical", "same", "not-compared", "altered", "failed", "timeout"]
 #: The text of a line, with MARK for each number, and the numbers.
 Line = tuple[bytes, tuple[bytes, ...]]
 
@@ -139,11 +139,15 @@ class Reference:
             allowed[key] = math.inf if vary[key] > VARIES * lines[key[0]] and by > certain else rounded
         return {(n, place) for n, place in varying if largest[first[n][0], place] > certain}, allowed
 
+    def is_text(self, changed: bytes) -> bool:
+        """Whether `changed` and the unchanged outputs can be compared line by line."""
+        return not any(len(run) > MOST_COMPARED or BINARY.search(run) for run in (*self.runs, changed))
+
     def difference(self, changed: bytes) -> Difference | None:
         """The first line of `changed` that differs from the unchanged runs; None if there is none."""
         if changed in self.runs:
             return None
-        if any(len(output) > MOST_COMPARED or BINARY.search(output) for output in (*self.runs, changed)):
+        if not self.is_text(changed):
             if len(set(self.runs)) > 1:
                 return None
             sizes = f"{len(self.runs[0]):,} bytes", f"{len(changed):,} bytes that differ"
@@ -225,5 +229,5 @@ def compared(references: Iterable[Reference], outputs: Iterable[bytes]) -> tuple
         if (difference := reference.difference(output)) is not None:
             return "altered", difference
         if output not in reference.runs:
-            verdict = "same"
+            verdict = "same" if verdict != "not-compared" and reference.is_text(output) else "not-compared"
     return verdict, None

@@ -15,7 +15,7 @@ EXPLAINED = (
 #: How the output of the changed program compares with the unchanged output; why not to use a change.
 OUTPUTS = {
     "identical": "identical", "same": "same result", "altered": "ALTERED", "failed": "program FAILED",
-    "timeout": "TIMED OUT",
+    "timeout": "TIMED OUT", "not-compared": "varies; not compared",
 }  # fmt: skip
 WRONG = {
     "altered": "it alters the output", "failed": "the changed program fails",
