@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 import pytest
@@ -67,7 +67,7 @@ def run(built: Built, environment: dict[str, str], tmp_path: Path) -> Run:
 def command(environment: dict[str, str], tmp_path: Path) -> Command:
     """Runs `busfare try` with these arguments in `tmp_path`; `given`: its standard input."""
 
-    def ended(*words: str, given: IO[str] | None = None, **more: str) -> subprocess.CompletedProcess[str]:
+    def ended(*words: str, given: IO[Any] | None = None, **more: str) -> subprocess.CompletedProcess[str]:
         line = [sys.executable, "-m", "busfare", "try", *words]
         return finished(line, env=environment | more, cwd=tmp_path, stdin=given)
 

@@ -60,7 +60,7 @@ class Program:
     """A program and its arguments, run repeatedly in the current folder.
 
     `compare`: files that the program writes. They are deleted before each run and restored at the end. If standard input of
-    this process is a file, each run reads it from the start; otherwise standard input is empty.
+    this process is a file, each run reads it from its current position; otherwise standard input is empty.
     Raises InputError if the program does not exist, NoGpuError without a driver.
     """
 
@@ -82,6 +82,8 @@ class Program:
             raise InputError(f"{self.library} is missing; reinstall busfare")
         self.command, self.compare, self.timeout = [program, *command[1:]], compare, timeout
         self._starting, self._stopped_by, self._ending = False, 0, False
+        # The last run leaves the position as a run without `try` would, for `while read` loops.
+        self._input_position = os.lseek(0, 0, os.SEEK_CUR) if _input_is_file() else None
         #: Identical outputs are stored once, because they may be large.
         self._outputs: dict[bytes, bytes] = {}
 
@@ -164,13 +166,15 @@ class Program:
     def _run(self, variables: Mapping[str, str], timeout: float | None, launcher: Sequence[str] = ()) -> Run:
         for path in self.compare:
             path.unlink(missing_ok=True)
-        with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors, _input() as given:
+        with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+            if self._input_position is not None:
+                os.lseek(0, self._input_position, os.SEEK_SET)
             begin = time.perf_counter()
             self._starting = True
             process = subprocess.Popen(
                 [*launcher, *self.command],
                 env={**os.environ, **variables},
-                stdin=given,
+                stdin=subprocess.DEVNULL if self._input_position is None else 0,
                 stdout=output,
                 stderr=errors,
                 start_new_session=True,
@@ -206,20 +210,15 @@ class Program:
         return Run(None if late.is_set() else 128 - status if status < 0 else status, seconds, written, last)
 
 
+def _input_is_file() -> bool:
+    with suppress(OSError):
+        return stat.S_ISREG(os.fstat(0).st_mode)
+    return False
+
+
 def _backup(path: Path) -> Path:
     """The name to which a file of `compare` is renamed during the runs."""
     return path.with_name(f"{path.name}.before-try")
-
-
-@contextmanager
-def _input() -> Iterator[int]:
-    """Standard input, rewound to its start, if it is a file; otherwise /dev/null."""
-    is_file = False
-    with suppress(OSError):
-        is_file = stat.S_ISREG(os.fstat(0).st_mode)
-        if is_file:
-            os.lseek(0, 0, os.SEEK_SET)
-    yield 0 if is_file else subprocess.DEVNULL
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
