@@ -68,7 +68,7 @@ test-hybrid: $(VENV)/installed-cuda $(VENV)/system
 	$(BIN)/cmake -S hybrid -B build/hybrid '-DCMAKE_CUDA_ARCHITECTURES=75;90' -DHYBRID_CUDA_WHEELS=$$(echo $(abspath $(VENV))/lib/python3.*/site-packages/nvidia/cu13)
 	$(BIN)/cmake --build build/hybrid --parallel $$(nproc)
 	$(BIN)/ctest --test-dir build/hybrid --parallel $$(nproc) --output-on-failure
-	$(BIN)/cmake -S hybrid -B build/hybrid-mpich -DHYBRID_CUDA=OFF -DMPI_CXX_COMPILER=mpicxx.mpich -DMPIEXEC_EXECUTABLE=$$(command -v mpiexec.mpich)
+	$(BIN)/cmake -S hybrid -B build/hybrid-mpich -DHYBRID_CUDA=OFF -DMPI_CXX_COMPILER=mpicxx.mpich -DMPIEXEC_EXECUTABLE=$$(command -v mpiexec.mpich) -DCMAKE_UNITY_BUILD=ON -DCMAKE_CXX_FLAGS_RELEASE=-O1
 	$(BIN)/cmake --build build/hybrid-mpich --parallel $$(nproc) --target put_test halo_test nas_ft nas_mg jacobi all_to_all work_queue
 	$(BIN)/ctest --test-dir build/hybrid-mpich --parallel $$(nproc) --output-on-failure -R two_nodes
 

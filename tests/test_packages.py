@@ -124,7 +124,7 @@ def test_the_installed_command_runs_outside_the_tree(installed: Path, tmp_path: 
 
 
 #: What users meet; none of it looks into the source tree.
-FACED = ("test_api.py", "test_installation.py", "report/test_diff.py")
+FACED = ("test_api.py", "test_installation.py")
 
 
 def test_the_installed_package_passes_tests_outside_the_tree(installed: Path, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ LAUNCHED = {**tables.OPERATIONS, **tables.OPERATIONS_OF_KERNELS}
 
 @pytest.mark.parametrize("reader", CORPUS)
 def test_mutated_files_give_a_sound_trace_or_a_line(reader: str) -> None:
-    assert [f"{finding.number}: {finding.reason}" for finding in supervise(reader, 100, SEED)] == []
+    assert [f"{finding.number}: {finding.reason}" for finding in supervise(reader, 60, SEED)] == []
 
 
 def test_threads_of_a_worker_do_not_use_up_its_memory_on_machines_of_many_cores() -> None:
@@ -49,7 +49,7 @@ def test_mutations_are_neither_all_refused_nor_all_harmless(reader: str, tmp_pat
     (tmp_path / "corpus").mkdir()
     corpus = CORPUS[reader](tmp_path / "corpus")
     outcomes = []
-    for number in range(60):
+    for number in range(40):
         try:
             trace = outcome.read(input_number(number, SEED, corpus, tmp_path))
         except InputError:

@@ -189,7 +189,7 @@ def test_mutated_traces_are_reduced_or_reported(
     corpus = CORPUS[reader](tmp_path / "corpus")
     job = Job()
     surprises = []
-    for number in range(40):
+    for number in range(20):
         path = input_number(number, SEED, corpus, tmp_path)
         outcome = decoded(do_part(Part(str(path), True), None, advised))
         assert (outcome.partial is None) != (outcome.failure is None)

@@ -101,13 +101,13 @@ def test_workers_give_the_same_as_this_process(tmp_path: Path, place: Place) -> 
 
 def test_killed_workers_change_no_result(tmp_path: Path, place: Place) -> None:
     """Three times a worker is killed in the middle of its work, and each part that it had is read again."""
-    write_job(tmp_path, 60)
+    write_job(tmp_path, 30)
     expected = encoded(run_job([tmp_path], None, Report(), Noted()))
     for round_ in range(3):
         pids, killed = place.pids(), list[int]()  # processes of this machine start with the job
 
         def kill(done: int, pids: list[int] = pids, killed: list[int] = killed, n: int = round_) -> None:
-            victims = (pids or place.pids()) if done == 10 + 5 * n else []
+            victims = (pids or place.pids()) if done == 5 + 5 * n else []
             if victims:
                 os.kill(victims[n % len(victims)], signal.SIGKILL)
                 killed.append(done)

@@ -10,9 +10,9 @@ from tests.native.sanitized import DRIVERS
 INPUTS = {
     "events": (150, 7),
     "columns": (3000, 0),
-    "timelines": (1500, 0),
-    "tables, address,undefined": (100, 7),
-    "tables, thread": (100, 7),
+    "timelines": (600, 0),
+    "tables, address,undefined": (60, 7),
+    "tables, thread": (60, 7),
 }
 
 

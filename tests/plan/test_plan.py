@@ -138,7 +138,7 @@ def test_a_single_stream_is_explicit(problem: Problem, machine: Machine) -> None
     assert seconds(answer, "streams") == pytest.approx(seconds(answer, "explicit"), abs=NANOSECONDS)
 
 
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=10)
 @given(problems, machines)
 def test_the_useful_streams_are_those_of_brute_force(problem: Problem, machine: Machine) -> None:
     cuts = [replace(problem, streams=n) for n in range(1, problem.most_streams + 1)]

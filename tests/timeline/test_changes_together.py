@@ -57,11 +57,11 @@ def played_together(taken_apart: Timeline, first: str, second: str) -> int:
     return play(taken_apart).makespan_ns
 
 
-def third_of_pairs(recorded: Trace, number: int) -> None:
-    """Plays every third pair, from `number` on."""
+def sixth_of_pairs(recorded: Trace, number: int) -> None:
+    """Plays every sixth pair, from `number` on."""
     taken_apart = timeline(recorded)
     makespan = play(taken_apart).makespan_ns
-    for first, second in PAIRS[number % 3 :: 3]:
+    for first, second in PAIRS[number % 6 :: 6]:
         ends = played_together(taken_apart, first, second)
         assert ends >= -1
         # Work that is gone, or faster, holds nothing up for long: packing and other links may cost some.
@@ -73,7 +73,7 @@ def third_of_pairs(recorded: Trace, number: int) -> None:
     ("number", "path"), list(enumerate(RECORDINGS)), ids=[path.name for path in RECORDINGS]
 )
 def test_pairs_of_changes_play_on_recordings(number: int, path: Path) -> None:
-    third_of_pairs(read(path), number)
+    sixth_of_pairs(read(path), number)
 
 
 @pytest.mark.conformance
@@ -81,7 +81,7 @@ def test_pairs_of_changes_play_on_recordings(number: int, path: Path) -> None:
     ("number", "path"), list(enumerate(published())), ids=[path.name for path in published()]
 )
 def test_pairs_of_changes_play_on_published_traces(number: int, path: Path) -> None:
-    third_of_pairs(read(path), number)
+    sixth_of_pairs(read(path), number)
 
 
 SIZES = st.sampled_from([None, 0, 4, 3000, 70_000, 5_000_000])
@@ -120,7 +120,7 @@ def runs(draw: st.DrawFn) -> Trace:
     return trace(*operations, calls=calls)
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(runs(), st.lists(st.sampled_from(PAIRS), min_size=3, max_size=3))
 def test_any_two_changes_play_on_any_run(recorded: Trace, pairs: list[tuple[str, str]]) -> None:
     taken_apart = timeline(recorded)

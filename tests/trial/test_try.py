@@ -365,6 +365,12 @@ def test_more_rounds_are_suggested_if_intervals_are_wide() -> None:
     assert "wide" not in narrow
 
 
+def test_no_prediction_is_shorter_than_the_start_up() -> None:
+    unchanged, gain = Run(0, 1.0, [b""], "", 0.8, startup_seconds=0.5), Gain(0.2, -0.1, 0.7)
+    (row,) = _result(["app"], Question(), [unchanged], {"pin": [unchanged]}, {"pin": gain}, []).runs
+    assert (row.predicted_seconds, row.low_seconds, row.high_seconds) == pytest.approx((0.6, 0.5, 0.9))
+
+
 def test_a_change_with_a_small_gain_is_tried_only_if_requested() -> None:
     predictions = Predictions(busfare.what_if, busfare.report)
     _, refused, _ = chosen_changes(Question(), IMAGES, predictions, counted(pinned_bytes=1 << 40))

@@ -268,12 +268,12 @@ def _tried(
     references: Sequence[Reference],
 ) -> Tried:
     row = Tried(change=change, predicted_seconds=None, measured_seconds=None, output="identical")
-    whole = baseline.measured_seconds
+    whole, least = baseline.measured_seconds, baseline.startup_seconds or 0.0
     if gain.seconds is None:
         row.reason = gain.reason or statement("try.no-recording")
     else:
-        row.predicted_seconds = max(0.0, whole - gain.seconds)
-        row.low_seconds, row.high_seconds = (max(0.0, whole - end) for end in (gain.high, gain.low))
+        row.predicted_seconds = max(least, whole - gain.seconds)
+        row.low_seconds, row.high_seconds = (max(least, whole - end) for end in (gain.high, gain.low))
         row.rung = "calibrated"
     last = runs[-1]
     row.pinning_seconds = last.counts.get("pinning_ns", 0) * NS
