@@ -119,7 +119,7 @@ class CsvFiles(TableSource):
             read = partial(pl.read_csv, infer_schema=False, truncate_ragged_lines=True)
             frame = read(text[:end], encoding="utf8-lossy")
         except pl.exceptions.PolarsError as error:
-            reason = next(iter(str(error).splitlines()), "no reason given")
+            reason = str(error).partition("\n")[0].replace("`", "")[:60]  # it quotes the file
             raise InputError(f"{file}: damaged CSV of rocprof ({reason}); record again") from None
         frame = frame.filter(~pl.all_horizontal(pl.all().is_null()))  # rocprofv2 leaves a line empty
         named = {_plain(column): column for column in reversed(frame.columns)}
