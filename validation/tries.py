@@ -1,7 +1,7 @@
-"""What `busfare try` measured of programs of others on H200s, beside its predictions: `python validation/tries.py`.
+"""Predictions and measurements of `busfare try` for third-party programs on H200s: `python validation/tries.py`.
 
 Times are from the first CUDA call to the last. Predictions are those of the commit that measured. If a
-program ran several times, the last counts. Runs of the first two commits give only how fast memory was pinned.
+program ran several times, the last counts. Runs of EARLIER commits only show how fast memory is pinned.
 """
 
 import json
@@ -11,11 +11,11 @@ from pathlib import Path
 from claims import goal, judge, table
 
 RESULTS = Path(__file__).parents[1] / "results" / "tries.json.xz"
-#: Commits whose runs give only rates of pinning, and the least predicted speedup that counts.
+#: Commits whose runs only give rates of pinning; minimum predicted speedup of the changes that count.
 EARLIER, WORTH = ("a7dd0283", "175466c3"), 1.05
-#: A slowdown that is worth a word.
+#: A change slows a program down if the upper end of its speedup is below this.
 SLOWER = 0.98
-#: Programs that copy each buffer once, to and from memory that was touched before: what is changed is what is pinned.
+#: Programs that copy each buffer once, from or to memory that was touched before: changed bytes are pinned bytes.
 COPIED_ONCE = ("rodinia-lavaMD", "hec-adam", "py-cupy_frames", "hec-popcount", "olcf-vector_addition")
 
 
@@ -55,7 +55,7 @@ def main() -> None:
         form="d",
     )
     goal("bytes of pageable copies that `pin` changed, %", 100 * pinned / pageable, least=90)
-    goal(f"changes predicted to gain more than {WORTH:g} ×", counted, form="d")
+    goal(f"changes with a predicted speedup above {WORTH:g} ×", counted, form="d")
     goal("of these within 10 % of the measured time, %", 100 * near / counted, least=70)
     goal("of these with the measured time inside the 80 % interval, %", 100 * inside / counted, least=75)
     goal("changes that certainly slow a program down by more than 2 %", slower, form="d")
@@ -65,7 +65,7 @@ def main() -> None:
         for run in program["runs"]
         if run["change"] == "pin" and program["name"] in COPIED_ONCE
     ]
-    table("program | registered and unregistered, GB/s:.1f", rates)
+    table("program | pinned and unpinned, GB/s:.1f", rates)
 
 
 if __name__ == "__main__":

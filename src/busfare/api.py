@@ -349,9 +349,9 @@ def plan_kv(**options: Any) -> KvPlan:
 
 
 def try_(command: Sequence[str], **options: Any) -> Try:
-    """What changes to a program gain that are made from outside, while it runs: `busfare.try_(["./app"]).runs`.
+    """Applies changes to a program without editing it, and measures the speedups: `busfare.try_(["./app"]).runs`.
 
-    Options of `questions.Try`. Needs an NVIDIA GPU. Raises `BusfareError` where the program fails without any change.
+    Options of `questions.Try`. Needs an NVIDIA GPU. Raises `BusfareError` if the unchanged program fails.
     """
     question = questions.Try.of(**options)
     # Before anything runs: the name may be unknown.

@@ -47,7 +47,7 @@ class Tried(Predicted, kw_only=True):
     """A change: its prediction with an 80 % interval, measurements with 95 % intervals, and the comparison of the output."""
 
     change: str
-    predicted_seconds: float | None  # type: ignore[assignment]  # None, with a `reason`, for settings
+    predicted_seconds: float | None  # type: ignore[assignment]  # None if there is no prediction; `reason` says why
     measured_seconds: float | None
     measured_range_seconds: list[float] | None = None
     process_seconds: float | None = None
@@ -148,7 +148,7 @@ def _fault(run: Run, limit: str) -> str:
 
 def _checked(run: Run, program: Program, when: str = "") -> Run:
     if fault := _fault(run, "--timeout"):
-        raise ProgramFailed(f"{join(program.command)}: the unchanged program {fault}{when}")
+        raise ProgramFailed(f"{join(program.command)}: the unchanged program{when} {fault}")
     return run
 
 
@@ -172,9 +172,8 @@ def _rounds(
             share = 0.3 + 0.7 * (number + place / len(order)) / most
             say(share, f"round {number + 1} of at most {most}: {change or 'unchanged'}")
             if not change:
-                unchanged.append(
-                    _checked(program.run(), program, f" (in round {number + 1}; earlier runs succeeded)")
-                )
+                when = f" (round {number + 1}; earlier runs succeeded)"
+                unchanged.append(_checked(program.run(), program, when))
                 continue
             run = program.run(change, first.seconds)
             changed[change].append(run)
@@ -282,9 +281,8 @@ def _tried(
     if last.status != 0:
         row.output = "failed" if last.status else "timeout"
         if last.status:
-            row.difference = Difference(
-                "exit status", 0, "0", f"{last.status}: {last.last_line}".rstrip(": ")
-            )
+            ended = f"{last.status}: {last.last_line}".rstrip(": ")
+            row.difference = Difference("exit status", 0, "0", ended)
         return row
     for run in runs:
         verdict, row.difference = compared(references, run.outputs)

@@ -1,6 +1,7 @@
 """The changes of `try` that may help a recorded program, their predicted gains, and how to make them in its source."""
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,7 +23,7 @@ from busfare.timeline.model import pageable
 from busfare.trace import Trace
 from busfare.trace import read as read_trace
 
-#: The options of each change for `what-if`, and the findings that advise it.
+#: The options of each change for `what-if`, and the findings that recommend it.
 CHANGES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "pin": ({"pin": True}, ("pageable-copies",)),
     "pin,async": ({"pin": True, "async_": True}, ("pageable-copies", "synchronous-copies")),
@@ -87,9 +88,8 @@ def _recorded(recording: Path, first: Run, fault: str) -> tuple[list[Trace], lis
             raise InputError("the recorder wrote nothing")
         traces = [read_trace(path) for path in files]
     except BusfareError as error:
-        cause = str(error).removeprefix(f"{recording}: ").partition(";")[0]
-        silent = first.cuda_seconds is None
-        return [], [statement("try.no-calls") if silent else statement("try.not-recorded", why=cause)]
+        silent, why = first.cuda_seconds is None, _cause(error, recording)
+        return [], [statement("try.no-calls") if silent else statement("try.not-recorded", why=why)]
     # Launchers such as mpirun may use CUDA, too, but run no GPU operations.
     traces = [trace for trace in traces if trace.operations.height] or traces
     every = (omission for trace in traces for omission in trace.omissions)
@@ -116,10 +116,10 @@ def _gain(
     try:
         predicted = _predicted(change, question, recording, traces, predictions)
     except BusfareError as error:
-        return Gain(None, reason=str(error)), None
+        return Gain(None, reason=_cause(error, recording)), None
     if not predicted.touched:
-        why = statement("try.not-in-recording")
-        return Gain(None, reason=why), statement("try.no-migrations") if change == "prefetch" else None
+        why = statement("try.no-migrations" if change == "prefetch" else "try.not-in-recording")
+        return Gain(None, reason=why), why if change == "prefetch" else None
     if predicted.gain_seconds is None:
         return Gain(None, reason=None if predicted.reason is UNSET else predicted.reason), None
     # Processes run in parallel: use the mean cost per process.
@@ -131,6 +131,11 @@ def _gain(
     row = Gain(gain - cost, low - most, high - least)
     worth = row.high >= WORTH_TRYING * predicted.baseline.recorded_seconds
     return row, None if worth else statement("try.saves-little", seconds=max(row.high, 0.0))
+
+
+def _cause(error: BusfareError, recording: Path) -> str:
+    """`error` without the temporary path of the recording and without advice on it."""
+    return re.sub(rf"^{re.escape(str(recording))}.*?: |;.*", "", str(error))
 
 
 def _predicted(
@@ -148,8 +153,8 @@ def _predicted(
 
 
 def _share(change: str, traces: Sequence[Trace], first: Run) -> float:
-    """The share of the gain that the library can achieve: of copies, those that it would change; of migrations, those to
-    the GPU. `pin,async` also changes copies of buffers that the program allocates for a single copy.
+    """The share of the gain that the library can achieve. `pin`: the bytes that it would change; `prefetch`: migrations
+    to the GPU; `pin,async`: all, because it also changes copies of buffers allocated for a single copy.
     """
     if change == "pin":
         return min(1.0, first.counts["changed_bytes"] / first.counts["pageable_bytes"])

@@ -1,4 +1,4 @@
-"""Compares the outputs of a changed and the unchanged program. Ignores whatever differs between unchanged runs."""
+"""Compares the outputs of the changed and the unchanged program. Ignores what differs between unchanged runs."""
 
 import math
 import re
@@ -18,7 +18,7 @@ NUMBER = re.compile(
 )
 #: Replaces each number in the text of a line.
 MARK = b"\0"
-#: A measured time or rate, which differs in every run: a number after such a word or before such a unit.
+#: Measured times and rates, which differ in every run: numbers after one of these words or before one of these units.
 _UNITS = rb"[a-z]*seconds?|[mun]?secs?|(?:[mun]|\xc2\xb5)s|[kmgt]?flops?|(?:[a-z]{2,}|b)/s(?:ec(?:ond)?)?"
 TIMED = re.compile(
     rb"(?i)(?<![a-z])(?:[a-z]*times?|timer|timings?|elapsed|took|taken|duration|latency|bandwidth|throughput|speed"
@@ -28,18 +28,18 @@ TIMED = re.compile(
     + _UNITS
     + rb")(?:/(?:it|iter|step|epoch|batch))?(?![a-z/])"
 )
-#: A time may get another unit when it changes.
+#: Units that may change with the number: those of times and rates.
 UNIT = re.compile(
     rb"\0\s*(?:(?:(?:[mun]|\xc2\xb5)?s|[mun]secs?|(?:milli|micro|nano)?seconds?)(?:/(?:it|step))?|it/s|[kMGT]?i?B/s|[MGT]FLOPS)(?![a-z/])"
 )
 #: Colours of a terminal.
 ANSI = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
-#: Characters that texts do not contain; the longest output that is compared line by line, bytes.
+#: Characters that text does not contain; maximum size of an output that is compared line by line, bytes.
 BINARY, MOST_COMPARED = re.compile(rb"[\x00-\x07\x0e-\x1a\x1c-\x1f]"), 64 << 20
-#: Largest relative differences of numbers that vary by rounding, certainly and perhaps; changed runs may differ by such a
-#: multiple of what was seen.
+#: Largest relative differences that certainly and perhaps come from rounding; multiples of the observed difference
+#: by which changed runs may differ.
 ROUNDING, MULTIPLES = (1e-5, 1e-3), (100.0, 10.0)
-#: A number varies in all lines with the same text if it varies in more than this share. Length of the text of a difference.
+#: A number varies in all lines with a text if it varies in more than this share; maximum length of a difference.
 VARIES, SHOWN = 0.25, 200
 Verdict = Literal["identical", "same", "not-compared", "altered", "failed", "timeout"]
 #: The text of a line, with MARK for each number, and the numbers.
@@ -67,7 +67,7 @@ def _lines(output: bytes) -> list[Line]:
 
 
 def _split(output: bytes) -> list[bytes]:
-    """The lines of an output, as a terminal shows them: a carriage return starts a line anew."""
+    """The lines of an output, as a terminal shows them: text after a carriage return replaces the line."""
     return [line.rstrip(b"\r").rpartition(b"\r")[2] for line in output.split(b"\n")]
 
 
@@ -104,7 +104,7 @@ def _relative(a: bytes, b: bytes) -> float:
 @dataclass
 class Reference:
     """The output `name` of the unchanged `runs`, one or more. Not compared: numbers that vary, lines that some runs lack,
-    and measured times. `left_out`: the count of these numbers, once an output differed.
+    and measured times. `left_out`: how many numbers are not compared, counted once an output differs.
     """
 
     name: str
@@ -118,7 +118,7 @@ class Reference:
     @cached_property
     def _variation(self) -> tuple[set[tuple[int, int]], dict[tuple[bytes, int], float]]:
         """The numbers that vary, as line and place; by text and place, the relative difference that other numbers may have:
-        any if VARIES of the lines with this text vary, a small one if they vary by rounding.
+        any if more than VARIES of the lines with this text vary, a small one if they vary by rounding.
         """
         first, *rest = self._unchanged
         varying, largest = set[tuple[int, int]](), dict[tuple[bytes, int], float]()
@@ -185,8 +185,8 @@ class Reference:
         return any(lines != first and Counter(lines) == Counter(first) for lines in rest)
 
     def _in_any_order(self, changed: bytes) -> Difference | None:
-        """For unchanged runs whose lines differ: all common lines must be present. Lines may be new if unchanged runs have
-        such lines, too: at most twice as many.
+        """For unchanged runs whose lines differ: all common lines must be present. New lines are allowed: at most twice
+        as many as an unchanged run has that no other run has.
         """
         now = _lines(changed)
         runs_with = Counter(text for lines in self._unchanged for text in {text for text, _ in lines})

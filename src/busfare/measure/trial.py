@@ -83,7 +83,10 @@ class Program:
         self.command, self.compare, self.timeout = [program, *command[1:]], compare, timeout
         self._starting, self._stopped_by, self._ending = False, 0, False
         # The last run leaves the position as a run without `try` would, for `while read` loops.
-        self._input_position = os.lseek(0, 0, os.SEEK_CUR) if _input_is_file() else None
+        self._input_position: int | None = None
+        with suppress(OSError):
+            if stat.S_ISREG(os.fstat(0).st_mode):
+                self._input_position = os.lseek(0, 0, os.SEEK_CUR)
         #: Identical outputs are stored once, because they may be large.
         self._outputs: dict[bytes, bytes] = {}
 
@@ -113,7 +116,7 @@ class Program:
             yield
         finally:
             for path, renamed in backups.items():
-                with suppress(OSError):  # one that cannot be restored must not keep the others from it
+                with suppress(OSError):  # a file that cannot be restored must not stop the rest
                     path.unlink(missing_ok=True)
                     if renamed:
                         renamed.rename(path)
@@ -121,7 +124,7 @@ class Program:
                 signal.signal(number, handler)
 
     def _stop(self, number: int, *_: object) -> None:
-        """Handles a signal that ends this process. Defers it while a program starts, which would survive it."""
+        """Handles a signal that ends this process. Defers it while a program starts: that program would survive."""
         if self._starting:
             self._stopped_by = number
         elif not self._ending:  # a second signal would leave the program running
@@ -208,12 +211,6 @@ class Program:
             messages = (errors.read() or written[0][-4096:]).decode("utf-8", "replace").split("\n")
         last = next((line.strip() for line in reversed(messages) if line.strip()), "")
         return Run(None if late.is_set() else 128 - status if status < 0 else status, seconds, written, last)
-
-
-def _input_is_file() -> bool:
-    with suppress(OSError):
-        return stat.S_ISREG(os.fstat(0).st_mode)
-    return False
 
 
 def _backup(path: Path) -> Path:

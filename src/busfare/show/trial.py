@@ -25,7 +25,7 @@ WRONG = {
 KEPT = {
     "small": "in small copies", "first-use": "in first copies of buffers", "capture": "in CUDA graphs",
     "host-visible": "to managed or mapped memory", "stack": "on the stack", "refused": "that cannot be pinned",
-    "limit": "beyond half the free memory", "brief": "freed after at most two copies",
+    "limit": "beyond half the free host memory", "brief": "freed after at most two copies",
 }  # fmt: skip
 
 

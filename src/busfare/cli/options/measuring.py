@@ -44,7 +44,7 @@ try_ = Command(
     "try",
     "Apply the advised changes to a program without editing it, and measure the speedup.\n\n"
     "Alternates runs with and without each change, and compares the outputs. If standard input is a file, "
-    "each run reads it. The exit status is 1 if a change alters the output or makes the program fail.",
+    "each run reads it. The exit status is 1 if a change alters the output or makes the program fail or time out.",
     "programs.try_",
     argument("command -- PROGRAM [ARGUMENTS]", "The program to run.", type=str, nargs=-1, required=True),
     option(
