@@ -120,7 +120,7 @@ def test_the_installed_command_runs_outside_the_tree(installed: Path, tmp_path: 
     assert len(done.stdout.splitlines()) > 3
     if command == "demo":
         page = (tmp_path / "busfare-demo" / "report.html").read_text("utf-8")
-        assert page.count("<svg") > 1 and "The advised change" in page
+        assert page.count("<svg") > 1 and "The advised changes" in page
 
 
 #: What users meet; none of it looks into the source tree.

@@ -351,7 +351,8 @@ def plan_kv(**options: Any) -> KvPlan:
 def try_(command: Sequence[str], **options: Any) -> Try:
     """Applies changes to a program without editing it, and measures the speedups: `busfare.try_(["./app"]).runs`.
 
-    Options of `questions.Try`. Needs an NVIDIA GPU. Raises `BusfareError` if the unchanged program fails.
+    Options of `questions.Try`: `change`, `runs`, `compare`, `timeout`, `recorded_on`. The result is `altered` if the command
+    exits with 1. Raises `NoGpuError` without an NVIDIA driver, `BusfareError` if the unchanged program fails.
     """
     question = questions.Try.of(**options)
     # Before anything runs: the name may be unknown.

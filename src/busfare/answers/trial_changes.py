@@ -111,7 +111,7 @@ def _gain(
     if change != "prefetch" and not first.counts.get("pageable_copies"):
         return Gain(None, reason=statement("try.no-pageable")), statement("try.no-pageable")
     if not traces:
-        why = statement("try.no-recording")
+        why = statement("try.no-migrations" if first.cuda_seconds is None else "try.no-recording")
         return Gain(None, reason=why), why if change == "prefetch" else None
     try:
         predicted = _predicted(change, question, recording, traces, predictions)

@@ -65,8 +65,8 @@ class Program:
     """
 
     def __init__(self, command: Sequence[str], compare: Sequence[Path], timeout: float | None) -> None:
-        if not command:
-            raise InputError("no program given; put it after `--`: busfare try -- ./app")
+        if not command or isinstance(command, str):
+            raise InputError("give the program and its arguments as words: busfare try -- ./app arguments")
         if (program := shutil.which(command[0])) is None:
             raise InputError(f"{command[0]}: not found or not executable; check its path and permissions")
         if any(os.environ.get(name, "1") != "1" for name in RANKS):
@@ -163,7 +163,7 @@ class Program:
     def _limit(self, unchanged_seconds: float | None) -> float | None:
         """The time limit of a run, s; None if there is none."""
         most = math.inf if unchanged_seconds is None else MOST_TIMES * unchanged_seconds + MORE_S
-        most = min(most, self.timeout or math.inf)
+        most = min(most, math.inf if self.timeout is None else self.timeout)
         return most if math.isfinite(most) else None
 
     def _run(self, variables: Mapping[str, str], timeout: float | None, launcher: Sequence[str] = ()) -> Run:

@@ -75,7 +75,7 @@ def tried_change(value: Any) -> str:
     """'pin', 'pin,async', 'prefetch', 'spin', 'block', an environment variable 'NAME=VALUE', or a command of LAUNCHERS that
     runs the program, such as 'numactl -N 0'.
     """
-    if value in LIBRARY_CHANGES or re.match(r"[A-Z_][A-Z0-9_]*=", str(value)):
+    if value in LIBRARY_CHANGES or re.match(r"[A-Za-z_][A-Za-z0-9_]*=", str(value)):
         return str(value)
     if str(value).startswith(LAUNCHERS):
         if not shutil.which(launcher := str(value).split()[0]):

@@ -51,8 +51,8 @@ def run_demo(folder: Path) -> Path:
         (f"{pair[0].to} (predicted)", *(str(p.makespan) for p in pair))
         for pair in zip(old.projections, new.projections, strict=True)
     ]
-    advised = "The advised change, predicted and recorded"
-    faster = "On other nodes: a faster link helps once copies are pinned"
+    advised = "The advised changes with 3 streams, predicted and recorded"
+    faster = "On other nodes, without and with these changes"
     tables: list[Block] = [
         Table(words("run") + numbers("whole run", "speedup"), rows, advised),
         runs_figure("runs", runs),

@@ -49,11 +49,11 @@ try_ = Command(
     argument("command -- PROGRAM [ARGUMENTS]", "The program to run.", type=str, nargs=-1, required=True),
     option(
         "--change CHANGE",
-        "Try pin; pin,async; prefetch; spin; block; an environment variable NAME=VALUE; or numactl or taskset with options.",
+        "Try pin; pin,async; prefetch; spin; block; NAME=VALUE (environment); or numactl, taskset with options. Repeatable.",
         multiple=True,
     ),
     option("--runs N", "Maximum number of rounds, 3 or more.", default="10"),
-    option("--compare FILE", "Also compare this output file of the program.", type=PATH, multiple=True),
+    option("--compare FILE", "Compare this output file, too. Repeatable.", type=PATH, multiple=True),
     option("--timeout S", "Time limit for each run in seconds."),
     option("--from recorded_on NODE", "Node of this machine, for predictions. Default: from the GPU name."),
     "Output",
