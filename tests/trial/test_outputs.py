@@ -43,6 +43,7 @@ def verdict(unchanged: list[bytes], changed: bytes) -> str:
         ([SEQUENCE + b"1.00001", SEQUENCE + b"1.00002"], SEQUENCE.replace(b"4", b"4.00001") + b"1", "same"),
         # Lines that are new in each unchanged run.
         ([b"file /tmp/ab\nsum 5\n", b"file /tmp/cd\nsum 5\n"], b"file /tmp/ef\nsum 5\n", "same"),
+        ([b"file /tmp/ab\nsum 5\n", b"file /tmp/cd\nsum 5\n"], b"file /tmp/ef\nsum 5\nError\n", "altered"),
         ([b"file /tmp/ab\nsum 5\n", b"file /tmp/cd\nsum 5\n"], b"file /tmp/ef\nsum 6\n", "altered"),
         ([b"took 1.02 s\n"], b"took 980 ms\n", "same"),  # another unit
         ([b"elapsedTime= 00:00:12\n"], b"elapsedTime= 00:01:02\n", "same"),
@@ -76,8 +77,13 @@ def verdict(unchanged: list[bytes], changed: bytes) -> str:
         ([b"time 0.5 residual 1e-9\n"], b"time 0.4 residual 999\n", "altered"),
         ([b"t = 3 # of 4, 0.25 sec\n"], b"t = 3 # of 4, 0.12 sec\n", "same"),
         ([b"t = 3 # of 4, 0.25 sec\n"], b"t = 3 # of 5, 0.12 sec\n", "altered"),
-        ([b"10%\r20%\rdone\n"], b"10%\r20%\rdone\n", "identical"),
         ([b"\xff\x00\x01", b"\xff\x00\x01"], b"\xff\x00\x02", "altered"),
+        ([b"at 0x1a sum 5\n", b"at 0x2b sum 5\n"], b"at 0x3c sum \x02\n", "altered"),  # no longer text
+        ([b"9 \xce\xbcs, 5 Mcells per second\n"], b"8 ns, 6 Mcells per second\n", "same"),
+        ([b"sum -4611686018427387905\n"] * 2, b"sum -4611686018427387904\n", "altered"),
+        ([b"[108.17 ms]\n"], b"[ 97.00 ms]\n", "same"),  # padding
+        ([b"alive\nalive\nsum 5\n", b"alive\nsum 5\n"], b"alive\nalive\nalive\nsum 5\n", "same"),
+        ([b"alive\nalive\nalive\nb\n", b"alive\nalive\nb\n"], b"alive\nb\n", "same"),
     ],
 )
 def test_differences_between_unchanged_runs_are_ignored(

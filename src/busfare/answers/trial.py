@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from shlex import join
-from statistics import median, stdev
+from statistics import fmean, median, stdev
+from typing import get_args
 
 from msgspec import Struct, field
 
@@ -188,8 +189,9 @@ def _rounds(
                 raise
             interrupted, remarks = True, [statement("try.interrupted", rounds=number, most=most)]
             break
-        halves = (_half_log_speedup(unchanged, changed[name]) for name in changes if name not in failed)
-        if number + 1 >= ENOUGH_RUNS and 2 * max(halves, default=0.0) < NARROW:
+        working = [name for name in changes if name not in failed]
+        halves = (_half_interval(_log_speedups(unchanged, changed[name])) for name in working)
+        if not working or (number + 1 >= ENOUGH_RUNS and 2 * max(halves) < NARROW):
             break
     remarks += [statement("try.busy", cores=max(busy))] if max(busy) > BUSY_CORES else []
     return interrupted, remarks, unchanged, changed
@@ -213,10 +215,10 @@ def _interval(times: Sequence[float]) -> list[float] | None:
     return [median(times) * math.exp(sign * half) for sign in (-1, 1)] if math.isfinite(half) else None
 
 
-def _half_log_speedup(unchanged: Sequence[Run], changed: Sequence[Run]) -> float:
-    """Half the width of the interval of the log speedup, from the speedup of each round."""
+def _log_speedups(unchanged: Sequence[Run], changed: Sequence[Run]) -> list[float]:
+    """The log speedup of each round, whose runs share the state of the machine."""
     pairs = zip(unchanged, changed, strict=False)
-    return _half_interval([math.log(_timed(before) / _timed(after)) for before, after in pairs])
+    return [math.log(_timed(before) / _timed(after)) for before, after in pairs]
 
 
 def _result(
@@ -286,12 +288,13 @@ def _tried(
         return row
     for run in runs:
         verdict, row.difference = compared(references, run.outputs)
-        row.output = verdict if verdict != "identical" else row.output
+        row.output = max(row.output, verdict, key=get_args(Verdict).index)
         if verdict == "altered":
             break
     times = [_timed(run) for run in runs]
     row.measured_seconds, row.measured_range_seconds = median(times), _interval(times)
     row.process_seconds = median(run.seconds for run in runs)
-    row.speedup, half = whole / row.measured_seconds, _half_log_speedup(unchanged, runs)
+    logs = _log_speedups(unchanged, runs)
+    row.speedup, half = math.exp(fmean(logs)), _half_interval(logs)
     row.speedup_range = [row.speedup * math.exp(sign * half) for sign in (-1, 1)]
     return row
