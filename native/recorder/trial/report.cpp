@@ -35,7 +35,7 @@ Row* opened() {
     static Row fallback[kCounts];
     const char* const prefix = std::getenv("BUSFARE_TRY_REPORT");
     if (!prefix || !*prefix) return named(fallback);
-    const std::string path = std::string(prefix) + "." + std::to_string(getpid());
+    const auto path = std::string(prefix) + "." + std::to_string(getpid()) + "." + std::to_string(now_ns());
     const int file = open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     void* mapped = MAP_FAILED;
     if (ftruncate(file, sizeof fallback) == 0)

@@ -32,9 +32,9 @@ enum Count : size_t {
     kCounts = kKeptBrief + 2,
 };
 
-/// A counter of this process, in the mapped file `BUSFARE_TRY_REPORT`.<pid>, which remains if the program is
-/// killed. The first CUDA call creates the file. Each row is a name (24 characters, zero-padded) and a 64-bit
-/// number.
+/// A counter of this process, in the mapped file `BUSFARE_TRY_REPORT`.<pid>.<ns>, which remains if the
+/// program is killed or executes another. The first CUDA call creates the file. Each row is a name (24
+/// characters, zero-padded) and a 64-bit number.
 std::atomic<uint64_t>& counted(Count what);
 
 inline void count(Count what, uint64_t more = 1) {
