@@ -32,11 +32,7 @@ def verdict(unchanged: list[bytes], changed: bytes) -> str:
         # Numbers that vary between unchanged runs, in all lines with the same text.
         ([b"a 1 x 5\n", b"a 2 x 5\n"], b"a 3 x 5\n", "same"),
         ([b"a 1 x 5\n", b"a 2 x 5\n"], b"a 3 x 6\n", "altered"),
-        (
-            [b"step 1 in 3\nstep 2 in 3\n", b"step 1 in 3\nstep 2 in 4\n"],
-            b"step 1 in 9\nstep 2 in 9\n",
-            "same",
-        ),
+        ([b"s 1 in 3\ns 2 in 3\n", b"s 1 in 3\ns 2 in 4\n"], b"s 1 in 9\ns 2 in 9\n", "same"),
         # A number that varies in few of the lines with its text is compared in the others.
         ([SEQUENCE + b"71", SEQUENCE + b"72"], SEQUENCE + b"73", "same"),
         ([SEQUENCE + b"71", SEQUENCE + b"72"], SEQUENCE.replace(b"4", b"5") + b"73", "altered"),
@@ -62,11 +58,7 @@ def verdict(unchanged: list[bytes], changed: bytes) -> str:
         ([b"E 1.234567\n", b"E 1.234568\n"], b"E 1.234560\n", "same"),  # rounding
         ([b"E 1.234567\n", b"E 1.234568\n"], b"E 0.0\n", "altered"),
         ([b"3 max 17 min\n"], b"3 max 18 min\n", "altered"),
-        (
-            [b"rank 0 sum 5\nrank 1 sum 6\n", b"rank 1 sum 6\nrank 0 sum 5\n"],
-            b"rank 1 sum 5\nrank 0 sum 5\n",
-            "altered",
-        ),
+        ([b"r 0 sum 5\nr 1 sum 6\n", b"r 1 sum 6\nr 0 sum 5\n"], b"r 1 sum 5\nr 0 sum 5\n", "altered"),
         ([b"at 0x1a\nloss 0.5\n", b"at 0x2b\nloss 0.6\n"], b"at 0x3c\nloss nan\n", "altered"),
         # Lines in a different order: lines common to all unchanged runs must be present.
         ([b"rank a\nrank b\nsum 9\n", b"rank b\nrank a\nsum 9\n"], b"rank b\nrank a\nsum 9\n", "identical"),

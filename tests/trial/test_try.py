@@ -371,6 +371,13 @@ def test_no_prediction_is_shorter_than_the_start_up() -> None:
     assert (row.predicted_seconds, row.low_seconds, row.high_seconds) == pytest.approx((0.6, 0.5, 0.9))
 
 
+def test_the_speedup_is_the_geometric_mean_of_the_rounds() -> None:
+    one, two, four = (Run(0, seconds, [b""], "") for seconds in (1.0, 2.0, 4.0))
+    changed, gains = {"spin": [one, one, two]}, {"spin": Gain(None)}
+    (row,) = _result(["app"], Question(), [one, two, four], changed, gains, []).runs
+    assert row.speedup == pytest.approx(4 ** (1 / 3))  # that of the medians is 2
+
+
 def test_a_change_with_a_small_gain_is_tried_only_if_requested() -> None:
     predictions = Predictions(busfare.what_if, busfare.report)
     _, refused, _ = chosen_changes(Question(), IMAGES, predictions, counted(pinned_bytes=1 << 40))

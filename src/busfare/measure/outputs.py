@@ -40,8 +40,8 @@ BINARY, MOST_COMPARED = re.compile(rb"[\x00-\x07\x0e-\x1a\x1c-\x1f]"), 64 << 20
 #: Largest relative differences that certainly and perhaps come from rounding; multiples of the observed difference
 #: by which changed runs may differ.
 ROUNDING, MULTIPLES = (1e-5, 1e-3), (100.0, 10.0)
-#: A number varies in all lines with a text if it varies in more than this share; maximum length of a difference.
-VARIES, SHOWN = 0.25, 200
+#: Share of lines with a text above which a number varies in all; new lines allowed per unique one; length of a difference.
+VARIES, NEW_LINES, SHOWN = 0.25, 1.5, 200
 Verdict = Literal["identical", "same", "not-compared", "altered", "failed", "timeout"]
 #: The text of a line, with MARK for each number, and the numbers.
 Line = tuple[bytes, tuple[bytes, ...]]
@@ -185,14 +185,14 @@ class Reference:
         return any(lines != first and Counter(lines) == Counter(first) for lines in rest)
 
     def _in_any_order(self, changed: bytes) -> Difference | None:
-        """For unchanged runs whose lines differ: all common lines must be present. New lines are allowed: at most 1.5
-        times as many as an unchanged run has that no other run has.
+        """For unchanged runs whose lines differ: all common lines must be present. New lines are allowed: at most
+        NEW_LINES times as many as an unchanged run has that no other run has.
         """
         now = _lines(changed)
         runs_with = Counter(text for lines in self._unchanged for text in {text for text, _ in lines})
         unique = (sum(runs_with[text] == 1 for text, _ in lines) for lines in self._unchanged)
         new = [line for line, (text, _) in enumerate(now, 1) if text not in runs_with]
-        if len(new) > 1.5 * max(unique):
+        if len(new) > NEW_LINES * max(unique):
             return Difference(self.name, new[0], "", _line(changed, new[0]))
         present, first = {text for text, _ in now}, self._unchanged[0]
         lost = {text for text, runs in runs_with.items() if runs == len(self._unchanged)} - present
