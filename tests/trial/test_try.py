@@ -372,9 +372,9 @@ def test_no_prediction_is_shorter_than_the_start_up() -> None:
 
 
 def test_the_speedup_is_the_geometric_mean_of_the_rounds() -> None:
-    one, two, four = (Run(0, seconds, [b""], "") for seconds in (1.0, 2.0, 4.0))
-    changed, gains = {"spin": [one, one, two]}, {"spin": Gain(None)}
-    (row,) = _result(["app"], Question(), [one, two, four], changed, gains, []).runs
+    short, middle, long = (Run(0, seconds, [b""], "") for seconds in (1.0, 2.0, 4.0))
+    changed, gains = {"spin": [short, short, middle]}, {"spin": Gain(None)}
+    (row,) = _result(["app"], Question(), [short, middle, long], changed, gains, []).runs
     assert row.speedup == pytest.approx(4 ** (1 / 3))  # that of the medians is 2
 
 
